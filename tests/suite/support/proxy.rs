@@ -10,6 +10,7 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::redis::RedisServer;
@@ -31,7 +32,7 @@ const BUFFER: usize = 64 * 1024;
 pub(crate) enum Mode {
     /// Nothing.
     Pass,
-    /// What a client sends is that much later.
+    /// What a client sends arrives that much later, however much else it sends.
     Delay(Duration),
     /// Connections are closed, and new ones refused.
     Refuse,
@@ -226,6 +227,8 @@ struct Wire {
     client: UnixStream,
     server: UnixStream,
     shared: Arc<Shared>,
+    /// What the client sent that has not arrived, each with when it does.
+    late: VecDeque<(Instant, Vec<u8>)>,
     requests: Vec<u8>,
     replies: Vec<u8>,
     /// For each request that was not answered, what its reply is to be lost by.
@@ -244,7 +247,7 @@ impl<E: std::error::Error> From<E> for End {
 impl Wire {
     fn new(client: UnixStream, server: UnixStream, shared: Arc<Shared>) -> Wire {
         let (requests, replies) = (Vec::with_capacity(BUFFER), Vec::with_capacity(BUFFER));
-        Wire { client, server, shared, requests, replies, unanswered: VecDeque::new() }
+        Wire { client, server, shared, late: VecDeque::new(), requests, replies, unanswered: VecDeque::new() }
     }
 
     /// Carries bytes both ways until one side closes or the way does.
@@ -261,11 +264,14 @@ impl Wire {
                 }
                 return;
             }
+            let mut sent = Vec::with_capacity(BUFFER);
             let carried = tokio::select! {
-                read = self.client.read_buf(&mut self.requests) => match read {
-                    Ok(1..) => self.requests(mode).await,
-                    _ => return,
+                read = self.client.read_buf(&mut sent) => match read {
+                    Ok(1..) => self.sends(mode, sent).await,
+                    // What it sent before it went arrives.
+                    _ => return self.all_arrives().await,
                 },
+                () = arrival(&self.late) => self.arrives().await,
                 read = self.server.read_buf(&mut self.replies) => match read {
                     Ok(1..) => self.replies().await,
                     _ => return,
@@ -278,10 +284,37 @@ impl Wire {
         }
     }
 
-    async fn requests(&mut self, mode: Mode) -> Result<(), End> {
-        if let Mode::Delay(delay) = mode {
-            tokio::time::sleep(delay).await;
+    /// What the client sends is on its way, behind what it sent before.
+    async fn sends(&mut self, mode: Mode, sent: Vec<u8>) -> Result<(), End> {
+        let delay = if let Mode::Delay(delay) = mode { delay } else { Duration::ZERO };
+        if delay.is_zero() && self.late.is_empty() {
+            self.requests.extend(sent);
+            return self.requests().await;
         }
+        let before = self.late.back().map(|(at, _)| *at);
+        let at = Instant::now() + delay;
+        self.late.push_back((before.map_or(at, |before| before.max(at)), sent));
+        Ok(())
+    }
+
+    /// The first of what is late is there.
+    async fn arrives(&mut self) -> Result<(), End> {
+        if let Some((_, sent)) = self.late.pop_front() {
+            self.requests.extend(sent);
+        }
+        self.requests().await
+    }
+
+    async fn all_arrives(&mut self) {
+        while !self.late.is_empty() {
+            arrival(&self.late).await;
+            if self.arrives().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    async fn requests(&mut self) -> Result<(), End> {
         while let Some(length) = resp::frame(&self.requests) {
             let request: Vec<u8> = self.requests.drain(..length).collect();
             let is_script = request.windows(ANY.len()).take(24).any(|word| word == ANY.as_bytes());
@@ -323,6 +356,32 @@ impl Wire {
         }
         Ok(())
     }
+}
+
+/// Returns when the first of what is late is there.
+async fn arrival(late: &VecDeque<(Instant, Vec<u8>)>) {
+    match late.front() {
+        Some((at, _)) => tokio::time::sleep_until(*at).await,
+        None => std::future::pending().await,
+    }
+}
+
+#[tokio::test]
+async fn a_call_is_no_later_because_others_are() -> Result<()> {
+    let server = RedisServer::start().await?;
+    let proxy = Proxy::before(&server)?;
+    let delay = Duration::from_secs(4);
+    let store = World::redis_at(proxy.url(), 10 * delay).await?.store;
+    proxy.set(Mode::Delay(delay));
+    let second = async {
+        tokio::time::sleep(delay / 4).await;
+        let began = Instant::now();
+        store.backend.ping().await?;
+        Ok(began.elapsed())
+    };
+    let ((), took) = tokio::try_join!(store.backend.ping(), second)?;
+    assert!((delay..delay * 3 / 2).contains(&took), "{took:?}");
+    Ok(())
 }
 
 #[tokio::test]
