@@ -39,6 +39,8 @@ KINDS = [(method, re.compile("/v1/" + re.sub(r"\{\w+\}", "[^/]+", path)), kind) 
     ("DELETE", "topics/{topic}/groups/{group}", "delete_group"),
     ("POST", "topics/{topic}/groups/{group}/pause", "pause"),
     ("POST", "topics/{topic}/groups/{group}/resume", "resume"),
+    ("POST", "topics/{topic}/groups/{group}/keys/{key}/pause", "pause_key"),
+    ("POST", "topics/{topic}/groups/{group}/keys/{key}/resume", "resume_key"),
     ("POST", "topics/{topic}/groups/{group}/purge", "purge"),
     ("GET", "topics/{topic}/groups/{group}/forecast", "forecast"),
     ("GET", "topics/{topic}/groups/{group}/verify", "verify"),

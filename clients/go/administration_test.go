@@ -3,6 +3,7 @@ package dwell_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -142,6 +143,34 @@ func TestGroupsAreAdministered(t *testing.T) {
 	}
 	if attention := must(c.Attention(ctx))(t); attention.Topics != 1 {
 		t.Errorf("%+v", attention)
+	}
+}
+
+func TestKeysOfAFairGroupArePaused(t *testing.T) {
+	ctx := context.Background()
+	broker := dwelltest.Start(t)
+	c := broker.Client
+	must(c.CreateTopic(ctx, "orders", dwell.TopicSettings{}))(t)
+	must(c.CreateGroup(ctx, "orders", "audit", dwell.GroupSettings{Fair: dwell.FairnessKey}))(t)
+	pause := must(c.PauseKey(ctx, "orders", "audit", "a/b ü", dwell.PauseFor(10*time.Minute)))(t)
+	if pause.Key != "a/b ü" || !pause.PausedUntil.After(broker.Now()) {
+		t.Errorf("%+v", pause)
+	}
+	until := pause.PausedUntil.Add(time.Minute)
+	later := must(c.PauseKey(ctx, "orders", "audit", "later", dwell.PauseUntil(until)))(t)
+	if later.Key != "later" || !later.PausedUntil.Equal(until) {
+		t.Errorf("%+v", later)
+	}
+	if keys := must(c.Group(ctx, "orders", "audit"))(t).Keys; keys.PausedCount != 2 || !slices.Equal(keys.Paused, []dwell.KeyPause{pause, later}) {
+		t.Errorf("%+v", keys)
+	}
+	for _, key := range []string{"a/b ü", "later"} {
+		if resumed := must(c.ResumeKey(ctx, "orders", "audit", key))(t); resumed != (dwell.KeyPause{Key: key}) {
+			t.Errorf("%+v", resumed)
+		}
+	}
+	if keys := must(c.Group(ctx, "orders", "audit"))(t).Keys; keys.PausedCount != 0 || keys.Paused != nil {
+		t.Errorf("%+v", keys)
 	}
 }
 

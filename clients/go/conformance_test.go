@@ -134,6 +134,10 @@ func administerGroup(t testing.TB, c *dwell.Client, name string, args object, ta
 		return c.Pause(ctx, topic, group, opts...)
 	case "resume":
 		return c.Resume(ctx, topic, group)
+	case "pause_key":
+		return c.PauseKey(ctx, topic, group, text(args, "key"), endOf(t, args))
+	case "resume_key":
+		return c.ResumeKey(ctx, topic, group, text(args, "key"))
 	case "purge":
 		return c.Purge(ctx, topic, group, dwell.Purge{All: isTrue(args, "all"), DeadLetters: isTrue(args, "dead_letters"), DryRun: isTrue(args, "dry_run")})
 	case "forecast":
@@ -162,6 +166,18 @@ func administerGroup(t testing.TB, c *dwell.Client, name string, args object, ta
 	}
 	t.Fatalf("no call is named %s", name)
 	return nil, nil
+}
+
+// endOf is the end of the pause of a key; nil if none is given.
+func endOf(t testing.TB, args object) dwell.PauseOption {
+	t.Helper()
+	if span := text(args, "for"); span != "" {
+		return dwell.PauseFor(duration(t, span))
+	}
+	if until := text(args, "until"); until != "" {
+		return dwell.PauseUntil(due(t, until))
+	}
+	return nil
 }
 
 func rescheduled(t testing.TB, args object) dwell.Reschedule {
@@ -279,10 +295,11 @@ func raised(t testing.TB, server string, expected object, err error, results any
 }
 
 // isOfGo reports whether Go can say what a call says. An empty text is no text, so an id or a key that is given as an empty one is
-// not to be told from none: such a call counts as refused.
+// not to be told from none: such a call counts as refused. Only a call about a key itself always has one.
 func isOfGo(call string, args object) bool {
+	isOfKey := call == "pause_key" || call == "resume_key"
 	for _, name := range []string{"id", "key"} {
-		if value, ok := args[name].(string); ok && value == "" && (name == "key" || call == "push") {
+		if value, ok := args[name].(string); ok && value == "" && (name == "key" && !isOfKey || call == "push") {
 			return false
 		}
 	}

@@ -86,6 +86,17 @@ type GroupKeys struct {
 	Complete bool `json:"complete"`
 	// Busiest are those with the most messages, 100 at most.
 	Busiest []KeyState `json:"busiest"`
+	// PausedCount is how many keys are paused, whether they have messages or not.
+	PausedCount int `json:"paused_count,omitempty"`
+	// Paused are the paused keys, 100 at most, those that are free first.
+	Paused []KeyPause `json:"paused,omitempty"`
+}
+
+// KeyPause is a key of a fair group, and how long it is paused.
+type KeyPause struct {
+	Key string `json:"key"`
+	// PausedUntil is when the pause ends; the zero time if the key is not paused.
+	PausedUntil time.Time `json:"paused_until"`
 }
 
 // KeyState is a key of a fair group.
@@ -94,9 +105,9 @@ type KeyState struct {
 	Key      string `json:"key"`
 	Ready    int    `json:"ready"`
 	InFlight int    `json:"in_flight"`
-	// Reason is the limit that its next message waits for, such as "key_at_max_in_flight"; empty if it waits for none.
+	// Reason is what its next message waits for, if the key holds it up: "key_paused", "key_at_max_in_flight" or "key_rate_limited".
 	Reason string `json:"reason"`
-	// Until is when the key may have its next delivery, if it waits for its rate.
+	// Until is when the key may have its next delivery, if it waits for a time.
 	Until time.Time `json:"until"`
 }
 
@@ -168,7 +179,7 @@ func (c *Client) DeleteGroup(ctx context.Context, topic, group string) error {
 	return c.group(ctx, call{method: http.MethodDelete}, topic, group, "", nil, nil)
 }
 
-// PauseOption is an option of Pause.
+// PauseOption is an option of Pause, and the end of PauseKey.
 type PauseOption func(*pause)
 
 type pause struct {
@@ -182,17 +193,25 @@ func PauseFor(d time.Duration) PauseOption { return func(p *pause) { p.For = Ptr
 // PauseUntil ends the pause at this time.
 func PauseUntil(at time.Time) PauseOption { return func(p *pause) { p.Until = &at } }
 
-// Pause pauses a group: nothing is delivered until it is resumed, or until the pause ends.
-func (c *Client) Pause(ctx context.Context, topic, group string, opts ...PauseOption) (result GroupInfo, err error) {
-	var body pause
+// pauseOf is the body of a pause with these options.
+func pauseOf(opts ...PauseOption) (body pause, err error) {
 	for _, option := range opts {
 		option(&body)
 	}
 	if body.For != nil && body.Until != nil {
-		return result, wrong("PauseFor", "is given together with PauseUntil")
+		return body, wrong("PauseFor", "is given together with PauseUntil")
 	}
 	if body.For != nil && *body.For <= 0 {
-		return result, wrong("PauseFor", "has to be above 0")
+		return body, wrong("PauseFor", "has to be above 0")
+	}
+	return body, nil
+}
+
+// Pause pauses a group: nothing is delivered until it is resumed, or until the pause ends.
+func (c *Client) Pause(ctx context.Context, topic, group string, opts ...PauseOption) (result GroupInfo, err error) {
+	body, err := pauseOf(opts...)
+	if err != nil {
+		return result, err
 	}
 	err = c.group(ctx, call{method: http.MethodPost}, topic, group, "pause", body, &result)
 	return result, err
@@ -202,6 +221,34 @@ func (c *Client) Pause(ctx context.Context, topic, group string, opts ...PauseOp
 func (c *Client) Resume(ctx context.Context, topic, group string) (result GroupInfo, err error) {
 	err = c.group(ctx, call{method: http.MethodPost}, topic, group, "resume", nil, &result)
 	return result, err
+}
+
+// key makes a call about a key of a group.
+func (c *Client) key(ctx context.Context, topic, group, key, verb string, body any) (result KeyPause, err error) {
+	if err := named("topic", topic, "group", group, "key", key); err != nil {
+		return result, err
+	}
+	path := pathOf(topic, "groups", group, "keys", key, verb)
+	err = c.administer(ctx, call{method: http.MethodPost, path: path}, body, &result)
+	return result, err
+}
+
+// PauseKey pauses a key of a fair group: nothing of it is delivered until the pause ends, or until it is resumed. The end is PauseFor or
+// PauseUntil.
+func (c *Client) PauseKey(ctx context.Context, topic, group, key string, end PauseOption) (KeyPause, error) {
+	if end == nil {
+		return KeyPause{}, wrong("end", "is nil: the pause of a key has an end")
+	}
+	body, err := pauseOf(end)
+	if err != nil {
+		return KeyPause{}, err
+	}
+	return c.key(ctx, topic, group, key, "pause", body)
+}
+
+// ResumeKey resumes a key of a fair group.
+func (c *Client) ResumeKey(ctx context.Context, topic, group, key string) (KeyPause, error) {
+	return c.key(ctx, topic, group, key, "resume", nil)
 }
 
 // Purge says which messages of a group to delete.

@@ -111,6 +111,9 @@ func TestWrongArgumentsAreRefusedBeforeARequest(t *testing.T) {
 	_, badKeyRate := c.CreateGroup(ctx, "orders", "audit", dwell.GroupSettings{KeyRate: dwell.Ptr(-0.5)})
 	_, noKeyBurst := c.CreateGroup(ctx, "orders", "audit", dwell.GroupSettings{KeyRate: dwell.Ptr(10.0), KeyBurst: dwell.Ptr(0)})
 	_, badKeyBurst := c.CreateGroup(ctx, "orders", "audit", dwell.GroupSettings{KeyRate: dwell.Ptr(10.0), KeyBurst: dwell.Ptr(-1)})
+	_, noKey := c.PauseKey(ctx, "orders", "audit", "", dwell.PauseFor(time.Hour))
+	_, noKeyToResume := c.ResumeKey(ctx, "orders", "audit", "")
+	_, noEnd := c.PauseKey(ctx, "orders", "audit", "a", nil)
 	_, badServer := dwell.New("127.0.0.1:7373")
 	_, badProducer := dwell.NewProducer(c, dwell.BatchSize(0)).Push(ctx, "orders", dwell.NewMessage{})
 	for what, err := range map[string]error{
@@ -118,6 +121,7 @@ func TestWrongArgumentsAreRefusedBeforeARequest(t *testing.T) {
 		"both due times": bothDue, "no due time": noDue, "one id is empty": noIDs, "no window": noWindow, "no schedule": noSchedule, "negative ttl of a topic": badTopic,
 		"server without a scheme": badServer, "empty batches": badProducer, "negative limit of a key": badKeyLimit,
 		"negative rate of a key": badKeyRate, "burst of 0": noKeyBurst, "negative burst": badKeyBurst,
+		"pause of no key": noKey, "resume of no key": noKeyToResume, "pause of a key without an end": noEnd,
 		"negative delay":             push(dwell.NewMessage{Delay: -1}),
 		"negative ttl":               push(dwell.NewMessage{TTL: -1}),
 		"delay together with due_at": push(dwell.NewMessage{Delay: 1, DueAt: time.Now()}),

@@ -227,6 +227,7 @@ const (
 	WaitNoConsumer     WaitReason = "no_consumer"
 	WaitRateLimited    WaitReason = "rate_limited"
 	WaitMaxInFlight    WaitReason = "at_max_in_flight"
+	WaitKeyPaused      WaitReason = "key_paused"
 	WaitKeyMaxInFlight WaitReason = "key_at_max_in_flight"
 	WaitKeyRateLimited WaitReason = "key_rate_limited"
 	WaitBehindOthers   WaitReason = "behind_others"

@@ -36,8 +36,8 @@ pub struct Explanation {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reason {
-    /// `scheduled`, `retrying`, `paused`, `closed`, `copying`, `no_consumer`, `rate_limited`, `at_max_in_flight`, `key_at_max_in_flight`, `key_rate_limited`, `behind_others`, `ready`,
-    /// `in_flight`, `decided`, `prefetched`, `backoff`, `behind_its_key`, `moving`, `elsewhere`, `dead`, `buffered` or `unknown`.
+    /// `scheduled`, `retrying`, `paused`, `closed`, `copying`, `no_consumer`, `rate_limited`, `at_max_in_flight`, `key_paused`, `key_at_max_in_flight`, `key_rate_limited`, `behind_others`,
+    /// `ready`,    /// `in_flight`, `decided`, `prefetched`, `backoff`, `behind_its_key`, `moving`, `elsewhere`, `dead`, `buffered` or `unknown`.
     pub name: &'static str,
     /// A sentence without anything that a producer or a consumer said, but ids.
     pub detail: String,
@@ -236,6 +236,10 @@ fn held_up_by(blocked_reason: BlockedReason, descriptor: &Descriptor, group: &Gr
             "at_max_in_flight",
             "due, and consumers have as many deliveries as the group may have in flight",
         ),
+        BlockedReason::KeyPaused { until } => {
+            let end = until.map_or(String::new(), |until| format!(" until {until}"));
+            Reason { until, ..Reason::new("key_paused", format!("due, and its key is paused{end}")) }
+        }
         BlockedReason::KeyAtMaxInFlight => {
             let limits = descriptor.key_limits(group).unwrap_or_default();
             let limit = limits.in_flight.map_or(String::new(), |limit| format!(": {limit}"));

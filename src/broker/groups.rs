@@ -468,6 +468,12 @@ impl Broker {
 
     /// Messages in flight may still be settled. Errors: `NotFound`, `Invalid` for a pause that ends too late.
     pub async fn pause_group(&self, topic: &TopicName, group: &GroupName, pause: PauseFor) -> Result<Arc<Descriptor>> {
+        let until = self.end_of(pause)?;
+        self.set_pause(topic, group, Some(Pause { until })).await
+    }
+
+    /// `None` is never. Errors: `Invalid` if that is too late.
+    pub(super) fn end_of(&self, pause: PauseFor) -> Result<Option<Timestamp>> {
         let now = self.store.backend.clock().now();
         let (field, until) = match pause {
             PauseFor::Ever => ("for", None),
@@ -478,7 +484,7 @@ impl Broker {
             let why = format!("a pause lasts {} at most", show_span(DELAY_MAX));
             return Err(Error::range(field, why));
         }
-        self.set_pause(topic, group, Some(Pause { until })).await
+        Ok(until)
     }
 
     pub async fn resume_group(&self, topic: &TopicName, group: &GroupName) -> Result<Arc<Descriptor>> {

@@ -232,6 +232,36 @@ impl Broker {
         }
     }
 
+    /// Lets the owner of a partition, if there is one, follow what the store says by now. Errors: `Unavailable`: it does not answer.
+    pub(super) async fn refresh(&self, descriptor: &Descriptor, partition: Partition, group: &GroupName) -> Result<()> {
+        let clock = self.clock();
+        let until = clock.instant().plus(self.settle_timeout());
+        loop {
+            if let Some(delivery) = self.owner_here(descriptor, partition, group)? {
+                if delivery.refresh(partition, until).await == Some(true) {
+                    return Ok(());
+                }
+            } else {
+                match self.owner_there(descriptor, partition, group).await? {
+                    None => return Ok(()),
+                    Some(owner) if owner == *self.member() => {}
+                    Some(owner) => {
+                        let place = (&descriptor.topic, group);
+                        match self.remote.inquire(&owner, place, Inquiry::Refresh { partition }, until).await.1 {
+                            Ok(Report::Refreshed) => return Ok(()),
+                            Err(NoReport::Silent) => return Err(silent(&owner)),
+                            Ok(_) | Err(_) => {}
+                        }
+                    }
+                }
+            }
+            if clock.instant() >= until {
+                return Err(Error::unavailable("the owner of the partition does not answer"));
+            }
+            clock.sleep_until(clock.instant().plus(LOOK_AGAIN_AFTER).min(until)).await;
+        }
+    }
+
     fn owner_here(
         &self,
         descriptor: &Descriptor,
@@ -453,6 +483,11 @@ impl Broker {
                 Some(answer) => (Report::Recalled { out: answer.out }, answer.guard),
                 None => return,
             },
+            Inquiry::Refresh { partition } => match delivery.refresh(*partition, until).await {
+                Some(true) => (Report::Refreshed, None),
+                Some(false) => (Report::NotOwner, None),
+                None => return,
+            },
             Inquiry::Locate { partition, ids, key } => match delivery.locate(*partition, ids) {
                 Some(located) => {
                     let held_up = delivery.blocked_reason(*partition, key.as_ref());
@@ -506,6 +541,10 @@ fn remove_out(reserved: &mut Reserved, out: &Out) {
 /// The error of a change that is to be made again.
 fn again(was_changed: bool, error: Error) -> Error {
     if was_changed { Error::outcome_unknown(error.detail().to_owned()) } else { error }
+}
+
+fn silent(owner: &MemberId) -> Error {
+    Error::unavailable(format!("broker {owner} that owns the partition does not answer"))
 }
 
 fn no_answer(owner: Option<&MemberId>) -> Error {

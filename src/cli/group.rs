@@ -3,18 +3,20 @@
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use dwell_client::Client;
 use dwell_client::wire::groups::{
-    DeliveryWindow, Group, GroupDescription, GroupKeys, KeyState, Member, NewGroup, PurgeOf,
+    DeliveryWindow, Group, GroupDescription, GroupKeys, KeyPause, KeyState, Member, NewGroup, PurgeOf,
 };
 use dwell_client::wire::items::Object;
 use serde_json::json;
 
 use super::failure::Failure;
 use super::output::{self, YesArgs};
+use super::place::Place;
 use super::remote::{At as _, Remote};
 use super::topic::{Row, messages, state, table};
 use super::{ServerArgs, parse};
-use crate::model::message::{GroupName, TopicName};
+use crate::model::message::{GroupName, Key, TopicName};
 use crate::model::spelling::{counted, thousands};
 use crate::model::time::{Timestamp, parse_span};
 use crate::model::topic::Fairness;
@@ -32,6 +34,7 @@ Examples:
   dwell group get orders audit
   dwell group pause orders audit --for 10m
   dwell group resume orders audit
+  dwell group pause orders audit --key customer-7 --for 10m
   dwell group purge orders audit
   dwell group delete orders audit";
 
@@ -75,10 +78,10 @@ enum GroupCommand {
         #[command(flatten)]
         yes: YesArgs,
     },
-    /// Pause a group, until it is resumed or for a time
+    /// Pause a group, until it is resumed or for a time; or a key of a fair group for a time
     Pause(PauseArgs),
-    /// Resume a group
-    Resume(PlaceArgs),
+    /// Resume a group, or a key of it
+    Resume(ResumeArgs),
 }
 
 #[derive(Debug, Args)]
@@ -158,9 +161,21 @@ impl LimitArgs {
 }
 
 #[derive(Debug, Args)]
+struct ResumeArgs {
+    #[command(flatten)]
+    of: PlaceArgs,
+    /// Only this key of a fair group
+    #[arg(long, value_parser = parse::key)]
+    key: Option<Key>,
+}
+
+#[derive(Debug, Args)]
 struct PauseArgs {
     #[command(flatten)]
     of: PlaceArgs,
+    /// Only this key of a fair group, for a time
+    #[arg(long, value_parser = parse::key)]
+    key: Option<Key>,
     /// For this long from now on
     #[arg(long = "for", value_name = "DURATION", value_parser = parse_span)]
     span: Option<Duration>,
@@ -230,22 +245,49 @@ pub(crate) async fn run(args: &GroupArgs) -> Result<(), Failure> {
             let purged = purged(purge).await?.purged;
             print.value(&json!({"purged": purged}), |_| format!("{purged} purged"))
         }
-        GroupCommand::Pause(args) => {
-            let (topic, group) = args.of.names();
-            let paused = match (args.span, args.until) {
-                (Some(span), _) => client.pause_for(topic, group, span).await,
-                (None, Some(until)) => client.pause_until(topic, group, until).await,
-                (None, None) => client.pause(topic, group).await,
-            };
-            print.value(&paused.at(&place)?, |group| format!("{} is {}", group.group, state(group)))
+        GroupCommand::Pause(args @ PauseArgs { key: Some(key), .. }) => {
+            print.value(&pause_key(&client, args, key, &place).await?, key_state)
         }
-        GroupCommand::Resume(of) => {
-            let (topic, group) = of.names();
+        GroupCommand::Pause(args) => {
+            print.value(&pause(&client, args, &place).await?, |group| format!("{} is {}", group.group, state(group)))
+        }
+        GroupCommand::Resume(args) => {
+            let (topic, group) = args.of.names();
+            if let Some(key) = &args.key {
+                return print.value(&client.resume_key(topic, group, key.as_str()).await.at(&place)?, key_state);
+            }
             print.value(&client.resume(topic, group).await.at(&place)?, |group| {
                 format!("{} is {}", group.group, state(group))
             })
         }
     }
+}
+
+async fn pause(client: &Client, args: &PauseArgs, place: &Place) -> Result<Group, Failure> {
+    let (topic, group) = args.of.names();
+    let paused = match (args.span, args.until) {
+        (Some(span), _) => client.pause_for(topic, group, span).await,
+        (None, Some(until)) => client.pause_until(topic, group, until).await,
+        (None, None) => client.pause(topic, group).await,
+    };
+    Ok(paused.at(place)?)
+}
+
+async fn pause_key(client: &Client, args: &PauseArgs, key: &Key, place: &Place) -> Result<KeyPause, Failure> {
+    let ((topic, group), key) = (args.of.names(), key.as_str());
+    let paused = match (args.span, args.until) {
+        (Some(span), _) => client.pause_key_for(topic, group, key, span).await,
+        (None, Some(until)) => client.pause_key_until(topic, group, key, until).await,
+        (None, None) => {
+            let why = format!("the pause of a key has an end: add `--for 10m` or `--until TIME` for {key}");
+            return Err(Failure::usage(why));
+        }
+    };
+    Ok(paused.at(place)?)
+}
+
+fn key_state(KeyPause { key, paused_until }: &KeyPause) -> String {
+    paused_until.map_or_else(|| format!("{key} is not paused"), |until| format!("{key} is paused until {until}"))
 }
 
 fn described(described: &GroupDescription) -> String {
@@ -254,7 +296,7 @@ fn described(described: &GroupDescription) -> String {
     let members = if all.is_empty() { String::new() } else { format!("\n\n{}", members(all)) };
     let keys = of_keys
         .as_ref()
-        .filter(|keys| keys.count > 0)
+        .filter(|keys| keys.count + keys.paused_count > 0)
         .map_or(String::new(), |of_keys| format!("\n\n{}", keys(of_keys)));
     format!("{}: {}\n\n{partitions}{members}{keys}", group.group, state(group))
 }
@@ -270,7 +312,20 @@ fn keys(keys: &GroupKeys) -> String {
     let shown = keys.busiest.len() as u64;
     let more = if keys.count > shown { format!(", the busiest {shown}") } else { String::new() };
     let busiest = output::table(["key", "ready", "in flight", "waits for"], keys.busiest.iter().map(row), &[1, 2]);
-    format!("{} with messages due or in flight{more}{known}\n{busiest}", counted(keys.count, "key"))
+    let busiest = if keys.busiest.is_empty() { String::new() } else { format!("\n{busiest}") };
+    let count = counted(keys.count, "key");
+    format!("{count} with messages due or in flight{more}{known}{busiest}{}", paused(keys))
+}
+
+fn paused(keys: &GroupKeys) -> String {
+    if keys.paused.is_empty() {
+        return String::new();
+    }
+    let shown = keys.paused.len() as u64;
+    let more = if keys.paused_count > shown { format!(", {shown} of which are free first") } else { String::new() };
+    let until = |of: &KeyPause| of.paused_until.map_or(String::new(), |until| until.to_string());
+    let table = output::table(["key", "paused until"], keys.paused.iter().map(|of| [of.key.clone(), until(of)]), &[]);
+    format!("\n\n{} paused{more}\n{table}", counted(keys.paused_count, "key"))
 }
 
 fn members(members: &[Member]) -> String {

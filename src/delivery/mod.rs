@@ -52,6 +52,7 @@ use crate::model::error::{Error, Kind, Result};
 use crate::model::limits::WAITERS_MAX;
 use crate::model::message::{GroupName, Key};
 use crate::model::partition::Partition;
+use crate::model::time::Timestamp;
 use crate::model::topic::Descriptor;
 use crate::platform::clock::Instant;
 use crate::platform::log_throttle::RepeatThrottle;
@@ -110,6 +111,10 @@ pub enum BlockedReason {
     },
     /// The partition's share of the group's limit is in flight.
     AtMaxInFlight,
+    /// Its key is paused until then.
+    KeyPaused {
+        until: Option<Timestamp>,
+    },
     /// As much of its key is in flight as may be.
     KeyAtMaxInFlight,
     /// Its key has had as many deliveries lately as its rate lets it have.
@@ -191,12 +196,13 @@ impl GroupDelivery {
     /// not own it.
     pub fn blocked_reason(&self, partition: Partition, key: Option<&Key>) -> Option<BlockedReason> {
         let owned = self.owned(partition)?;
-        let (is_full, is_holding, key_limit) = {
-            let table = owned.table();
-            (table.is_full(), table.is_holding(), table.key_limit(key, self.now()))
+        let (is_full, is_holding, key_limit, until) = {
+            let (table, now) = (owned.table(), self.now());
+            (table.is_full(), table.is_holding(), table.key_limit(key, now), table.key_opens_at(key, now))
         };
         let unasked = self.demand.unasked(self.store.backend.clock().local().instant());
         let of_key = key_limit.map(|limit| match limit {
+            KeyLimit::Pause => BlockedReason::KeyPaused { until },
             KeyLimit::InFlight => BlockedReason::KeyAtMaxInFlight,
             KeyLimit::Rate => BlockedReason::KeyRateLimited,
         });

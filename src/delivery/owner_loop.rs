@@ -238,9 +238,9 @@ impl OwnerLoop {
             return Plan::KeepDead;
         }
         let mut table = self.owned.table();
+        table.refresh();
         let timed_out = table.time_out(now);
         self.delivery.counts.timed_out.inc_by(timed_out as u64);
-
         let rests_until = self.delivery.rests_until(now.store);
         let attended_until = if rests_until.is_some() { Instant::default() } else { self.attended_until() };
         let attended = now.instant < attended_until;

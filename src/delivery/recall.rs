@@ -112,6 +112,28 @@ impl GroupDelivery {
         }
     }
 
+    /// Gives back all that no consumer has, and asks the store anew. Answers true once nothing is handed out that was reserved before;
+    /// false if this process does not own the partition. `None` if its call to the store takes longer than until then.
+    pub async fn refresh(&self, partition: Partition, until: Instant) -> Option<bool> {
+        let Some(owned) = self.owned(partition) else { return Some(false) };
+        let number = owned.table().wish_refresh();
+        owned.signal.notify_one();
+        let refreshed = async {
+            loop {
+                let mut turn = std::pin::pin!(owned.progressed());
+                turn.as_mut().enable();
+                if owned.table().is_refreshed(number) || owned.progress().over {
+                    return true;
+                }
+                turn.await;
+            }
+        };
+        tokio::select! {
+            done = refreshed => Some(done),
+            () = self.store.backend.clock().local().sleep_until(until) => None,
+        }
+    }
+
     /// Where messages are in the memory of this process; `None` for one that is not there. None at all if this process does not
     /// own the partition.
     pub fn locate(&self, partition: Partition, ids: &[MessageId]) -> Option<Vec<Option<Located>>> {

@@ -253,6 +253,10 @@ impl Table {
     }
 
     pub fn set_policy(&mut self, policy: Policy) {
+        if policy.fair.is_some() && self.policy.fair.is_none() {
+            // The memory may have messages of paused keys.
+            self.wish_refresh();
+        }
         self.policy = policy;
         self.follow_fairness();
         self.fair.iter_mut().for_each(|fair| fair.open_all());
@@ -323,7 +327,7 @@ impl Table {
 
     /// Takes in what was reserved. Unreadable and exhausted messages die at once.
     pub fn reserved(&mut self, reserved: Reserved, now: Now) {
-        let Reserved { reservation, messages, sorted_left, sorted, .. } = reserved;
+        let Reserved { reservation, messages, sorted_left, sorted, paused, .. } = reserved;
         let ids: Vec<_> = messages.iter().map(|message| Some(message.id.clone())).collect();
         let left = ids.len();
         if left > 0 {
@@ -331,7 +335,8 @@ impl Table {
             self.reservations.insert(reservation, Unsettled { ids, left });
         }
         let messages = messages.into_iter().enumerate().map(|(index, message)| (Slot { reservation, index }, message));
-        if self.fair.is_some() {
+        if let Some(fair) = &mut self.fair {
+            fair.found_paused(paused, now);
             return self.hold_fairly(messages.collect(), (&sorted_left, sorted), now);
         }
         for (slot, message) in messages {

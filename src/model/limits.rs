@@ -160,7 +160,9 @@ pub const PACE_AHEAD: Duration = Duration::from_millis(250);
 pub const KEY_AHEAD_MIN: usize = 2;
 /// Sorted messages that are reserved at a time, beside as many that are due.
 pub const SORTED_MESSAGES_MAX: usize = CALL_IDS_MAX / 2;
-/// Keys of a fair group that a description of it has: those with the most messages.
+/// Keys of a group that may be paused in one partition at a time.
+pub const PAUSED_KEYS_MAX: usize = 10_000;
+/// Keys of a fair group that a description of it has: those with the most messages, and the paused ones that are free first.
 pub const KEYS_SHOWN_MAX: usize = 100;
 /// The oldest due messages of a fair group that one call looks at, and at most as many of the newest: those that the memory has no room
 /// for are sorted.

@@ -14,8 +14,8 @@ use crate::model::topic::Descriptor;
 use crate::model::version::CallPart;
 use crate::platform::clock::Clock;
 use crate::store::{
-    self, Buffered, Call, Cancelled, Fate, Fates, HandedOver, LateFate, LateSettlement, LogTarget, Purge, Purged,
-    PushVerdict, Pushed, Reschedule, Rescheduled, TakenOver, restoring,
+    self, Buffered, Call, Cancelled, Fate, Fates, HandedOver, KeyPause, LateFate, LateSettlement, LogTarget, Purge,
+    Purged, PushVerdict, Pushed, Reschedule, Rescheduled, TakenOver, restoring,
 };
 use crate::wal::{self, Record};
 
@@ -126,6 +126,18 @@ impl<S: LogTarget> store::Messages for BufferedStore<S> {
         let purged = self.reach(self.store.purge_group(descriptor, partition, call, purge)).await?;
         self.keep_purge(descriptor, partition, purge, purged.version, losses).await?;
         Ok(purged)
+    }
+
+    /// Pauses a key in the store. No journal keeps that.
+    async fn pause_key(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        call: &Call,
+        pause: &KeyPause,
+    ) -> Result<()> {
+        self.check_restored()?;
+        self.reach(self.store.pause_key(descriptor, partition, call, pause)).await
     }
 
     /// Reschedules a message in the store. Errors: `Unavailable` while the store is unavailable, and for a message that

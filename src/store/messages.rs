@@ -13,6 +13,7 @@ use async_trait::async_trait;
 use super::StoreClock;
 use crate::codec::{Failure, NumberedRecord};
 use crate::model::error::{Error, Kind, Result};
+use crate::model::limits::PAUSED_KEYS_MAX;
 use crate::model::message::{Conflict, GroupName, Key, Message, MessageId, TopicName};
 use crate::model::partition::Partition;
 use crate::model::time::Timestamp;
@@ -68,6 +69,19 @@ pub trait Messages: Send + Sync + 'static {
         call: &Call,
         purge: &Purge,
     ) -> Result<Purged>;
+
+    /// Makes the messages of a key wait in a group until a time, or no longer: no reservation by key that begins once this has
+    /// answered takes one of them before. Reserved messages stay reserved. A call that is made again is answered as before. A store that
+    /// loses it lets them go. Errors: `Full` past [`PAUSED_KEYS_MAX`]; `Stale` as [`Messages::push`].
+    ///
+    /// [`PAUSED_KEYS_MAX`]: crate::model::limits::PAUSED_KEYS_MAX
+    async fn pause_key(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        call: &Call,
+        pause: &KeyPause,
+    ) -> Result<()>;
 
     /// Gives a message another due time in every group in which it waits. Attempts stay. Errors: as [`Messages::push`].
     async fn reschedule(
@@ -202,6 +216,21 @@ pub struct Purge {
     pub group: GroupName,
     /// Whether its dead letters are deleted too.
     pub dead_letters: bool,
+}
+
+/// A change of how long the messages of a key wait in a group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyPause {
+    pub group: GroupName,
+    pub key: Key,
+    /// Without it they wait no longer.
+    pub until: Option<Timestamp>,
+}
+
+pub(super) fn too_many_paused() -> Error {
+    let detail =
+        format!("{PAUSED_KEYS_MAX} keys of this group are paused in the partition of the key, which is the limit");
+    Error::new(Kind::Full, detail)
 }
 
 /// The messages that a purge deleted.

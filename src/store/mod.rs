@@ -51,14 +51,15 @@ pub use maintenance::{
     Copied, CopyCursor, Defect, Finding, Maintenance, MovedPage, StatsClaim, VerifyCursor, VerifyPage,
 };
 pub use memory::{Eviction, Fullness, NodeMemory};
+use messages::too_many_paused;
 pub use messages::{
-    Buffered, Call, Calls, Cancelled, Expected, Fate, Fates, HandedOver, LateFate, LateSettlement, LogKind, Messages,
-    Purge, Purged, PushVerdict, Pushed, Refused, Reschedule, Rescheduled, StoredDuplicate, TakenOver,
+    Buffered, Call, Calls, Cancelled, Expected, Fate, Fates, HandedOver, KeyPause, LateFate, LateSettlement, LogKind,
+    Messages, Purge, Purged, PushVerdict, Pushed, Refused, Reschedule, Rescheduled, StoredDuplicate, TakenOver,
 };
 pub use notifications::{Channel, Datagram, Datagrams, Releases, Sleeper, Wake, Wakes};
 pub use owner::{
-    Buried, Charge, Epoch, HeadState, KeyCount, Owner, Recovered, RepairCursor, Repaired, Reservation, ReserveLimit,
-    Reserved, ReservedMessage, Retried, Returned, Settlement, Sorted, SortedKeys,
+    Buried, Charge, Epoch, HeadState, KeyCount, Owner, PausedKey, Recovered, RepairCursor, Repaired, Reservation,
+    ReserveLimit, Reserved, ReservedMessage, Retried, Returned, Settlement, Sorted, SortedKeys,
 };
 pub(crate) use owner::{SORTED, random_text};
 pub use owners::{NoOwners, Owners};

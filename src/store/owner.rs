@@ -45,7 +45,7 @@ pub trait Owner: Send {
     /// Takes messages of a group that is or was fair: so many of the sorted ones of each key, oldest first, and if some of a key are due
     /// before all that is not sorted, only these; and those that are due and not sorted, as [`Owner::reserve`] does. With a share it
     /// looks at up to [`DUE_LOOKED_AT_MAX`] of the oldest due ones, and if there are more, at as many of the newest: of each key without
-    /// sorted messages it takes a share, and the others it sorts. The limit of messages is for those that are due and taken, that
+    /// sorted messages it takes a share, and the others it sorts; those of a paused key it sorts all, and takes no sorted ones. The limit of messages is for those that are due and taken, that
     /// of bytes for all that it looks at. Not with an ordering.
     async fn reserve_by_key(
         &mut self,
@@ -119,6 +119,13 @@ pub struct KeyCount {
     pub messages: u64,
 }
 
+/// A key whose messages wait until a time, on the store's clock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PausedKey {
+    pub key: Key,
+    pub until: Timestamp,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SortedKeys {
     pub keys: Vec<KeyCount>,
@@ -166,6 +173,8 @@ pub struct Reserved {
     /// The other keys of which this call sorted messages, with how many are sorted now at most. A call that was repeated does not know
     /// which these are, and answers all keys with sorted messages.
     pub sorted: Vec<KeyCount>,
+    /// The paused keys that were asked for, or of which this call sorted messages. A repeat answers none.
+    pub paused: Vec<PausedKey>,
     /// Ids in the zset that had no body: dropped. Anything but 0 is a defect or a data loss.
     pub dropped: usize,
     /// Bodies in the hash that are not in the zset: what the owner must hold unsettled, or something is amiss.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use super::MemberId;
+use super::{MemberId, PausedKey};
 use crate::codec::{DeadLetterRecord, Failure};
 use crate::model::error::Result;
 use crate::model::message::{Message, MessageId, TopicName};
@@ -40,6 +40,9 @@ pub trait Reads: Send + Sync + 'static {
         after: Option<&InFlightCursor>,
         limit: usize,
     ) -> Result<Page<InFlightCursor>>;
+
+    /// The paused keys of a group in a partition, those that are free first, at most `limit`; and how many there are.
+    async fn paused_keys(&self, partition: &GroupPartition, limit: usize) -> Result<(u64, Vec<PausedKey>)>;
 
     /// Counts the messages of partitions, in the order asked.
     async fn stats(&self, partitions: &[GroupPartition]) -> Result<Vec<PartitionStats>>;

@@ -4,7 +4,7 @@ use dwell_simulated_redis::Time;
 use serde_json::{Value, json};
 
 use crate::client::{CRON, Clients, SETS_UP};
-use crate::ledger::{BulkFact, CronFact, Limited, Moved, Paused, Removed, Span, Windowed};
+use crate::ledger::{BulkFact, CronFact, KeyPaused, Limited, Moved, Paused, Removed, Span, Windowed};
 use crate::lock;
 use crate::operation::{Bulk, BulkAction, CronChange, Fair, Limit, Missed, WindowChange};
 use crate::plan::Topic;
@@ -131,6 +131,20 @@ impl Clients {
         lock(&self.ledger).pauses.push(Paused { topic, group, for_ms, span, is_done });
     }
 
+    pub(crate) async fn pause_key(&self, broker: usize, (topic, group): (usize, usize), key: &str, for_ms: u64) {
+        let (sent, place) = (self.now(), format!("{}/keys/{key}", self.group_path(topic, group)));
+        let answer = match for_ms {
+            0 => self.call(broker, "POST", &format!("{place}/resume"), None).await,
+            _ => {
+                let body = json!({"for": format!("{for_ms}ms")});
+                self.call(broker, "POST", &format!("{place}/pause"), Some(body)).await
+            }
+        };
+        let (span, is_done) = (self.span(sent, &answer), is_done(&answer));
+        self.note(&format!("pause of {place} for {for_ms} ms at broker {broker}: {answer:?}"));
+        lock(&self.ledger).key_pauses.push(KeyPaused { topic, group, key: key.to_owned(), for_ms, span, is_done });
+    }
+
     pub(crate) async fn limit(&self, broker: usize, limit: Limit) -> bool {
         let (sent, place) = (self.now(), self.group_path(limit.topic, limit.group));
         let Limit { rate, max_in_flight, key_max_in_flight, key_rate, key_burst, .. } = limit;
@@ -148,10 +162,13 @@ impl Clients {
     }
 
     pub(crate) async fn take_turns(&self, broker: usize, topic: usize, group: usize, fair: Fair) {
-        let place = self.group_path(topic, group);
+        let (sent, place) = (self.now(), self.group_path(topic, group));
         let word = if fair == Fair::Key { "key" } else { "none" };
         let answer = self.call(broker, "PUT", &place, Some(json!({"fair": word}))).await;
         self.note(&format!("{place} is fair by {word} at broker {broker}: {answer:?}"));
+        if fair == Fair::Nothing {
+            lock(&self.ledger).unfair.push((topic, group, self.span(sent, &answer)));
+        }
     }
 
     pub(crate) async fn window(&self, broker: usize, change: WindowChange) -> bool {

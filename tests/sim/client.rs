@@ -168,6 +168,9 @@ impl Clients {
             Operation::SendManyToQueue(topic, delays) => self.send_many_to_queue(number, broker, topic, &delays).await,
             Operation::ReceiveFromQueue(consume) => self.receive_from_queue(broker, consume).await,
             Operation::Pause(topic, group, for_ms) => self.pause(broker, topic, group, for_ms).await,
+            Operation::PauseKey(topic, group, key, for_ms) => {
+                self.pause_key(broker, (topic, group), &key, for_ms).await
+            }
             Operation::Limit(limit) => drop(self.limit(broker, limit).await),
             Operation::Fair(topic, group, fair) => self.take_turns(broker, topic, group, fair).await,
             Operation::Window(change) => drop(self.window(broker, change).await),

@@ -254,6 +254,17 @@ pub(crate) struct Paused {
     pub(crate) is_done: bool,
 }
 
+/// For so long from its span on, no delivery of the key begins; 0 ends that.
+#[derive(Debug, Clone)]
+pub(crate) struct KeyPaused {
+    pub(crate) topic: usize,
+    pub(crate) group: usize,
+    pub(crate) key: String,
+    pub(crate) for_ms: u64,
+    pub(crate) span: Span,
+    pub(crate) is_done: bool,
+}
+
 /// New limits of a group.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limited {
@@ -371,6 +382,9 @@ pub(crate) struct Ledger {
     pub(crate) controls: Vec<Controlled>,
     pub(crate) sweeps: Vec<Swept>,
     pub(crate) pauses: Vec<Paused>,
+    pub(crate) key_pauses: Vec<KeyPaused>,
+    /// Groups that were made not fair.
+    pub(crate) unfair: Vec<(usize, usize, Span)>,
     /// The id of each payload that was sent: SQS shows another one.
     pub(crate) ids: BTreeMap<String, String>,
     /// Pushes whose ids brokers make, by their payloads.

@@ -23,6 +23,8 @@ pub(crate) enum Operation {
     ReceiveFromQueue(Consume),
     /// For so long, ms.
     Pause(usize, usize, u64),
+    /// A key, for so long, ms; 0 ends its pause.
+    PauseKey(usize, usize, String, u64),
     Limit(Limit),
     Window(WindowChange),
     Fair(usize, usize, Fair),
@@ -428,7 +430,13 @@ impl Plan {
             941..947 => Operation::PurgeGroup(topic, group),
             947..960 => Operation::Redrive(topic, group),
             960..965 => Operation::PurgeDead(topic, group),
-            965..985 => Operation::Get(self.target(random, topic, ids)),
+            965..975 => Operation::Get(self.target(random, topic, ids)),
+            975..985 => {
+                let key =
+                    self.topics[topic].key_of(&format!("m{}", random.u8(0..12))).unwrap_or_else(|| "k0".to_owned());
+                let for_ms = if random.u8(0..4) == 0 { 0 } else { random.u64(200..10_000) };
+                Operation::PauseKey(topic, group, key, for_ms)
+            }
             _ => {
                 let looks = [
                     Look::Explain,

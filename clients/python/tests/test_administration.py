@@ -9,7 +9,7 @@ import unittest
 import warnings
 from datetime import timedelta
 
-from dwell import AsyncClient, Client, DwellError, Group, NewMessage, Retry, Worker
+from dwell import AsyncClient, Client, DwellError, Group, KeyPause, NewMessage, Retry, Worker
 from dwell.delivery import reason_of
 from dwell.testing import broker
 from dwell.values import from_answer
@@ -119,6 +119,19 @@ class Administration(unittest.TestCase):
             with self.assertRaises(DwellError) as refused:
                 await client.create_group(topic, "audit", key_rate=10, key_burst=0)
             self.assertEqual((refused.exception.status, refused.exception.type), (422, "invalid"))
+            pause = await client.pause_key(topic, "audit", "a/b ü", "10m")
+            self.assertEqual((pause.key, pause.paused_until > self.now), ("a/b ü", True))
+            until = self.now + timedelta(hours=1)
+            self.assertEqual(await client.pause_key(topic, "audit", "later", until=until), KeyPause("later", until))
+            keys = (await client.group(topic, "audit")).keys
+            self.assertEqual((keys.paused_count, keys.paused), (2, [pause, KeyPause("later", until)]))
+            for key in ("a/b ü", "later"):
+                self.assertEqual(await client.resume_key(topic, "audit", key), KeyPause(key))
+            keys = (await client.group(topic, "audit")).keys
+            self.assertEqual((keys.paused_count, keys.paused), (0, []))
+            for end in ({}, {"for_": "10m", "until": until}):
+                with self.assertRaises(ValueError):
+                    await client.pause_key(topic, "audit", "later", **end)
             self.assertIsNone((await client.create_group(topic, "audit", fair="none")).fair)
             self.assertEqual({group.group for group in await client.groups(topic)}, {"audit", "default"})
             paused = await client.pause(topic, "audit", "10m")

@@ -100,7 +100,7 @@ def call_of(step):
     """The name, the arguments and the options of a call, in the words of this client."""
     name, args = step["call"], dict(step["args"])
     options = {{"from": "from_", "for": "for_", "limit": "limit"}.get(option, option): value for option, value in args.items()}
-    places = [options.pop(place) for place in ("topic", "group", "name", "id", "to") if place in options and place in PLACES.get(name, ())]
+    places = [options.pop(place) for place in ("topic", "group", "key", "name", "id", "to") if place in options and place in PLACES.get(name, ())]
     settings = options.pop("settings", {})
     if name == "push":
         payload, options = message(options)
@@ -129,5 +129,6 @@ PLACES = {
     **dict.fromkeys(("group", "create_group", "delete_group", "pause", "resume", "purge", "dead_letters", "redrive"), GROUP),
     **dict.fromkeys(("purge_dead_letters", "bulk", "bulk_count", "forecast", "verify", "repair"), GROUP),
     **dict.fromkeys(("put_cron", "cron", "pause_cron", "resume_cron", "delete_cron"), ("topic", "name")),
+    **dict.fromkeys(("pause_key", "resume_key"), ("topic", "group", "key")),
     "move": ("topic", "to"),
 }

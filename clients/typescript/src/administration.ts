@@ -98,6 +98,19 @@ export class Administration {
     return fromAnswer(await this.ask("POST", `${groupPath(topic, group)}/resume`, undefined, options));
   }
 
+  /** Delivers nothing of a key of a fair group until the given time has passed, or it is resumed. */
+  async pauseKey(topic: string, group: string, key: string, options: types.KeyPauseOptions & CallOptions): Promise<types.KeyPause> {
+    const { signal, ...pause } = options;
+    if (pause.for === undefined && pause.until === undefined) throw new TypeError("the pause of a key has an end: give for or until");
+    if (pause.for !== undefined && pause.until !== undefined) throw new TypeError("give for or until, not both");
+    return fromAnswer(await this.ask("POST", `${keyPath(topic, group, key)}/pause`, toRequest(pause), { signal }));
+  }
+
+  /** Delivers messages of a key again. */
+  async resumeKey(topic: string, group: string, key: string, options?: CallOptions): Promise<types.KeyPause> {
+    return fromAnswer(await this.ask("POST", `${keyPath(topic, group, key)}/resume`, undefined, options));
+  }
+
   /** Deletes all messages of a group: `purge("orders", "default", { all: true })`. */
   async purge(topic: string, group: string, options: types.PurgeOptions & CallOptions): Promise<types.Purged> {
     const { signal, ...purge } = options;
@@ -295,6 +308,10 @@ function topicPath(topic: string): string {
 
 function groupPath(topic: string, group: string): string {
   return `${topicPath(topic)}/groups/${part(given("group", group))}`;
+}
+
+function keyPath(topic: string, group: string, key: string): string {
+  return `${groupPath(topic, group)}/keys/${part(given("key", key))}`;
 }
 
 function cronPath(topic: string, name: string): string {

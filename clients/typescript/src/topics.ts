@@ -158,6 +158,17 @@ export interface GroupKeys {
   complete: boolean;
   /** Those with the most messages, 100 at most. */
   busiest: KeyState[];
+  /** How many keys are paused, whether they have messages or not; absent if none is. */
+  pausedCount?: number;
+  /** The paused keys, 100 at most, those that are free first; absent if none is. */
+  paused?: KeyPause[];
+}
+
+/** A key of a fair group, and how long it is paused. */
+export interface KeyPause {
+  key: string;
+  /** When the pause ends; absent if the key is not paused. */
+  pausedUntil?: Date;
 }
 
 /** A key of a fair group. */
@@ -166,9 +177,9 @@ export interface KeyState {
   key?: string;
   ready: number;
   inFlight: number;
-  /** The limit that its next message waits for, such as `key_at_max_in_flight`; absent if it waits for none. */
+  /** What its next message waits for, if the key holds it up: `key_paused`, `key_at_max_in_flight` or `key_rate_limited`. */
   reason?: string;
-  /** When the key may have its next delivery, if it waits for its rate. */
+  /** When the key may have its next delivery, if it waits for a time. */
   until?: Date;
 }
 
@@ -190,6 +201,9 @@ export interface PauseOptions {
   for?: Duration;
   until?: Time;
 }
+
+/** How long to pause a key: exactly one of the two. */
+export type KeyPauseOptions = { for: Duration; until?: never } | { until: Time; for?: never };
 
 /** Which messages of a group to delete. */
 export interface PurgeOptions {

@@ -68,6 +68,16 @@ test("groups are created, paused and purged", async () => {
     assert.deepEqual([changed.fair, changed.keyRate, changed.keyBurst], ["key", rate, burst]);
   }
   await assert.rejects(dwell.createGroup("events", "audit", { keyRate: 10, keyBurst: 0 }), { status: 422, type: "invalid" });
+  const pause = await dwell.pauseKey("events", "audit", "a/b ü", { for: "10m" });
+  assert.deepEqual([pause.key, pause.pausedUntil instanceof Date], ["a/b ü", true]);
+  const until = new Date(pause.pausedUntil.getTime() + 60_000);
+  assert.deepEqual(await dwell.pauseKey("events", "audit", "later", { until }), { key: "later", pausedUntil: until });
+  const { keys } = await dwell.group("events", "audit");
+  assert.deepEqual([keys.pausedCount, keys.paused], [2, [pause, { key: "later", pausedUntil: until }]]);
+  for (const key of ["a/b ü", "later"]) assert.deepEqual(await dwell.resumeKey("events", "audit", key), { key });
+  const { keys: resumed } = await dwell.group("events", "audit");
+  assert.deepEqual([resumed.pausedCount, resumed.paused], [undefined, undefined]);
+  for (const end of [{}, { for: "10m", until }]) await assert.rejects(dwell.pauseKey("events", "audit", "later", end), TypeError);
   assert.equal((await dwell.createGroup("events", "audit", { fair: "none" })).fair, undefined);
   await dwell.push("events", "x");
   const paused = await dwell.pause("events", "audit", { for: "10m" });

@@ -114,6 +114,9 @@ const OF_A_GROUP = "group delete_group pause resume purge redrive purge_dead_let
 for (const call of OF_A_GROUP.split(" ")) {
   CALLS[call] = (client, { topic, group, ...options }) => client[camel(call)](topic, group, camelKeys(options));
 }
+for (const call of ["pause_key", "resume_key"]) {
+  CALLS[call] = (client, { topic, group, key, ...options }) => client[camel(call)](topic, group, key, camelKeys(options));
+}
 for (const call of ["get", "cancel", "reschedule", "explain"]) {
   CALLS[call] = (client, { topic, id, ...options }) => client[call](topic, id, camelKeys(options));
 }

@@ -67,7 +67,7 @@ static UNKNOWN_GET: Action = get("", ADMIN, BROKER, COUNTED, NOTHING);
 static NOWHERE: Action = get("", Needs::Token, BROKER, SMALL, NOTHING);
 
 /// Every request of the protocol. One path has two meanings: a batch, and the message with the id `batch`.
-pub static ACTIONS: [Action; 54] = [
+pub static ACTIONS: [Action; 56] = [
     get("/livez", Needs::Nothing, BROKER, SMALL, NOTHING),
     get("/readyz", Needs::Nothing, BROKER, SMALL, NOTHING),
     get("/metrics", TOKEN, BROKER, COUNTED, NOTHING),
@@ -91,6 +91,8 @@ pub static ACTIONS: [Action; 54] = [
     change(("DELETE", group!("")), ADMIN, GROUP, 0, SMALL, NOTHING),
     change(("POST", group!("/pause")), ADMIN, GROUP, JSON, COUNTED, NOTHING),
     change(("POST", group!("/resume")), ADMIN, GROUP, 0, COUNTED, NOTHING),
+    change(("POST", group!("/keys/{key}/pause")), ADMIN, GROUP, JSON, COUNTED, NOTHING),
+    change(("POST", group!("/keys/{key}/resume")), ADMIN, GROUP, 0, COUNTED, NOTHING),
     get(group!("/forecast"), TOKEN, GROUP, COUNTED, WHOLE),
     get(group!("/bulk"), TOKEN, GROUP, COUNTED, WHOLE),
     change(("POST", group!("/bulk")), ADMIN, GROUP, JSON, COUNTED, WHOLE),

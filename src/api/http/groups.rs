@@ -6,8 +6,8 @@ use axum::http::request::Parts;
 use axum::response::Response;
 use dwell_client::wire::dead_letters::Purged;
 use dwell_client::wire::groups::{
-    Findings, Found, Group, GroupDescription, GroupKeys as Keys, GroupList, KeyState, Member, NewGroup, PauseOf,
-    PurgeOf,
+    Findings, Found, Group, GroupDescription, GroupKeys as Keys, GroupList, KeyPause, KeyState, Member, NewGroup,
+    PauseOf, PurgeOf,
 };
 use dwell_client::wire::items::Object;
 use utoipa::IntoParams;
@@ -15,13 +15,13 @@ use utoipa::IntoParams;
 use super::authorization::may_see_keys;
 use super::document::{BodyProblem, TopicProblem};
 use super::field_errors::{FieldError, FieldErrors};
-use super::path_params::{GroupPath, NoParams, Params, TopicPath};
+use super::path_params::{GroupPath, KeyPath, NoParams, Params, TopicPath};
 use super::problem::Problem;
 use super::reply::{self, Reply, ResourcePath};
 use super::strict_json::JsonOrDefault;
 use super::topics::{counts, partition_state, state_name};
 use super::{Admitted, schema};
-use crate::broker::{Audit, GroupKeys, GroupRequest, PauseFor};
+use crate::broker::{Audit, GroupKeys, GroupRequest, PauseFor, PausedKeys};
 use crate::delivery::{HeldKey, KeyLimit};
 use crate::model::error::{Error, Fault};
 use crate::model::message::{GroupName, Key};
@@ -71,7 +71,7 @@ fn member(report: MemberReport) -> Member {
     Member { member: id.to_string(), version, demand: state.has_demand, waiting, owned, heard_at: Some(heard_at) }
 }
 
-fn keys(GroupKeys { keys, is_complete }: GroupKeys) -> Keys {
+fn keys(GroupKeys { keys, is_complete }: GroupKeys, paused: PausedKeys) -> Keys {
     let state = |HeldKey { key, ready, in_flight, limit, opens_at }| KeyState {
         key: key.map(|key: Key| key.to_string()),
         ready,
@@ -79,7 +79,17 @@ fn keys(GroupKeys { keys, is_complete }: GroupKeys) -> Keys {
         reason: limit.map(|limit: KeyLimit| limit.reason().into()),
         until: opens_at,
     };
-    Keys { count: keys.count, complete: is_complete, busiest: keys.busiest.into_iter().map(state).collect() }
+    Keys {
+        count: keys.count,
+        complete: is_complete,
+        busiest: keys.busiest.into_iter().map(state).collect(),
+        paused_count: paused.count,
+        paused: paused.first.into_iter().map(|paused| key_pause(&paused.key, Some(paused.until))).collect(),
+    }
+}
+
+fn key_pause(key: &Key, paused_until: Option<Timestamp>) -> KeyPause {
+    KeyPause { key: key.to_string(), paused_until }
 }
 
 fn length(pause: PauseOf) -> Result<PauseFor, Problem> {
@@ -142,7 +152,10 @@ pub(crate) async fn get(
     let (descriptor, stats) = app.broker().group(&topic, &group).await?;
     let members = app.broker().members(&topic, &group).await?.into_iter().map(member).collect();
     let keys = match app.pass().actor().is_some_and(|actor| may_see_keys(actor.scopes)) {
-        true => app.broker().keys(&descriptor, &group, &stats).await?.map(keys),
+        true => match app.broker().keys(&descriptor, &group, &stats).await? {
+            Some(of_owners) => Some(keys(of_owners, app.broker().paused_keys(&descriptor, &group).await?)),
+            None => None,
+        },
         false => None,
     };
     let totals = counts(stats.iter().map(|(_, stats)| stats));
@@ -245,6 +258,45 @@ pub(crate) async fn resume(
 ) -> Result<Reply<Group>, Problem> {
     let descriptor = app.broker().resume_group(&topic, &group).await?;
     Ok(Reply(described(&descriptor, &group, app.broker().now())))
+}
+
+/// Pause a key of a fair group.
+///
+/// No message of the key is delivered from the answer on until the key is resumed or the pause ends; those of other keys do not wait for
+/// it. Deliveries in flight may still be settled. Another pause of the key takes the place of the first.
+#[utoipa::path(
+    post, path = "/v1/topics/{topic}/groups/{group}/keys/{key}/pause", operation_id = "pauseKey",
+    tag = "groups", request_body = PauseOf,
+    params(KeyPath),
+    responses((status = 200, description = "It is paused", body = KeyPause), Problem, TopicProblem, BodyProblem)
+)]
+pub(crate) async fn pause_key(
+    app: Admitted,
+    KeyPath(topic, group, key): KeyPath,
+    _: NoParams,
+    pause: JsonOrDefault<PauseOf>,
+) -> Result<Reply<KeyPause>, Problem> {
+    let pause = pause.read(length)?;
+    let until = app.broker().pause_key(&topic, &group, &key, pause).await?;
+    Ok(Reply(key_pause(&key, Some(until))))
+}
+
+/// Resume a key of a fair group.
+///
+/// A key that is not paused stays as it is.
+#[utoipa::path(
+    post, path = "/v1/topics/{topic}/groups/{group}/keys/{key}/resume", operation_id = "resumeKey",
+    tag = "groups",
+    params(KeyPath),
+    responses((status = 200, description = "It continues", body = KeyPause), Problem, TopicProblem)
+)]
+pub(crate) async fn resume_key(
+    app: Admitted,
+    KeyPath(topic, group, key): KeyPath,
+    _: NoParams,
+) -> Result<Reply<KeyPause>, Problem> {
+    app.broker().resume_key(&topic, &group, &key).await?;
+    Ok(Reply(key_pause(&key, None)))
 }
 
 #[derive(Debug, IntoParams)]

@@ -228,6 +228,8 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(groups::purge))
         .routes(routes!(groups::pause))
         .routes(routes!(groups::resume))
+        .routes(routes!(groups::pause_key))
+        .routes(routes!(groups::resume_key))
         .routes(routes!(cron::list))
         .routes(routes!(cron::create_or_update, cron::get, cron::delete))
         .routes(routes!(cron::pause))

@@ -12,8 +12,8 @@ use utoipa::IntoParams;
 use super::field_errors::{FieldError, FieldErrors};
 use super::problem::{Class, Problem};
 use super::schema;
-use crate::model::error::{Fault, Kind, Result};
-use crate::model::message::{CronJobName, GroupName, MessageId, TopicName};
+use crate::model::error::{Error, Fault, Kind, Result};
+use crate::model::message::{CronJobName, GroupName, Key, MessageId, TopicName};
 use crate::model::spelling::nearest;
 use crate::model::time::{Timestamp, parse_millis, parse_span, parse_timestamp};
 
@@ -159,6 +159,20 @@ pub(crate) struct GroupPath(
 );
 
 #[derive(IntoParams)]
+#[into_params(names("topic", "group", "key"), parameter_in = Path)]
+pub(crate) struct KeyPath(
+    /// Name of the topic.
+    #[param(value_type = schema::TopicName)]
+    pub(crate) TopicName,
+    /// Name of the group.
+    #[param(value_type = schema::GroupName)]
+    pub(crate) GroupName,
+    /// The key.
+    #[param(value_type = schema::Key)]
+    pub(crate) Key,
+);
+
+#[derive(IntoParams)]
 #[into_params(names("topic", "name"), parameter_in = Path)]
 pub(crate) struct CronPath(
     /// Name of the topic.
@@ -196,8 +210,21 @@ macro_rules! from_path {
 
 from_path!(TopicPath: "topic" TopicName::new);
 from_path!(GroupPath: "topic" TopicName::new, "group" GroupName::new);
+from_path!(KeyPath: "topic" TopicName::new, "group" GroupName::new, "key" key_in_a_path);
 from_path!(CronPath: "topic" TopicName::new, "name" CronJobName::new);
 from_path!(MessagePath: "topic" TopicName::new, "id" MessageId::new);
+
+/// A proxy may take `.` and `..` for steps of the path, and so for another request. Names and ids are neither.
+fn key_in_a_path(text: &str) -> Result<Key> {
+    match text {
+        "." | ".." => Err(Error::wrong(
+            Fault::Format,
+            "key",
+            format!("is {text:?}, which stands for a step of a path: pause the group"),
+        )),
+        _ => Key::new(text),
+    }
+}
 
 fn segment<'a>(path: &'a RawPathParams, name: &str) -> Result<&'a str, Problem> {
     match path.iter().find(|(given, _)| *given == name) {

@@ -276,7 +276,7 @@ schemas! {
     /// Why a decision about a delivery does not count.
     VerdictReason = words(Verdict::REFUSALS.into_iter().filter_map(Verdict::reason));
     /// Why a message is not delivered yet.
-    ExplainReason = words("scheduled retrying paused closed copying no_consumer rate_limited at_max_in_flight key_at_max_in_flight key_rate_limited \
+    ExplainReason = words("scheduled retrying paused closed copying no_consumer rate_limited at_max_in_flight key_paused key_at_max_in_flight key_rate_limited \
         behind_others ready prefetched backoff behind_its_key in_flight moving decided elsewhere \
         dead buffered unknown".split(' '));
     /// Delay between attempts that grows by a factor.

@@ -32,11 +32,11 @@ use crate::platform::tasks::Tasks;
 use crate::store::{
     self, Acquired, Call, Cancelled, Claim, Copied, CopyCursor, CronJobChange, CronJobDeletion, CronJobRecord,
     DeadLetterOutlinePage, DeadLetterPage, DeadLetterRange, DeadLetterRetention, Description, DroppedDeadLetters,
-    Fired, Firing, Forecast, Forward, Forwarded, HandedOver, HealthSnapshot, Heartbeat, InFlightCursor, LateFate,
-    LateSettlement, LiveMember, Loss, MemberId, MemberReport, MovedPage, OutlinePage, OwnerRecord, Owners, Page,
-    PartitionDepth, PartitionStats, Peeked, Purge, Purged, PushVerdict, Renewal, Reschedule, Rescheduled, SlotAsk,
-    Slots, Spans, Store, StoreClock, TakenOver, VerifyCursor, VerifyPage, WaitingCursor, WaitingRange, Wakes, Window,
-    WindowPage,
+    Fired, Firing, Forecast, Forward, Forwarded, HandedOver, HealthSnapshot, Heartbeat, InFlightCursor, KeyPause,
+    LateFate, LateSettlement, LiveMember, Loss, MemberId, MemberReport, MovedPage, OutlinePage, OwnerRecord, Owners,
+    Page, PartitionDepth, PartitionStats, PausedKey, Peeked, Purge, Purged, PushVerdict, Renewal, Reschedule,
+    Rescheduled, SlotAsk, Slots, Spans, Store, StoreClock, TakenOver, VerifyCursor, VerifyPage, WaitingCursor,
+    WaitingRange, Wakes, Window, WindowPage,
 };
 use crate::telemetry::metrics::Metrics;
 
@@ -411,6 +411,7 @@ always_away! {
         push(&Descriptor, Partition, &Call, Conflict, &[Message]) -> Vec<PushVerdict>;
         cancel(&Descriptor, Partition, &Call, &MessageId) -> Cancelled;
         purge_group(&Descriptor, Partition, &Call, &Purge) -> Purged;
+        pause_key(&Descriptor, Partition, &Call, &KeyPause) -> ();
         reschedule(&Descriptor, Partition, &Call, &Reschedule) -> Rescheduled;
         settle_late(&Descriptor, Partition, &GroupName, &Call, &[LateSettlement]) -> Vec<LateFate>;
     } and {}
@@ -420,6 +421,7 @@ always_away! {
         waiting(&GroupPartition, Window, Option<&WaitingCursor>, usize) -> Page<WaitingCursor>;
         outlines(&[WaitingRange]) -> Vec<OutlinePage>;
         in_flight(&GroupPartition, Option<&InFlightCursor>, usize) -> Page<InFlightCursor>;
+        paused_keys(&GroupPartition, usize) -> (u64, Vec<PausedKey>);
         stats(&[GroupPartition]) -> Vec<PartitionStats>;
         depth(&[GroupPartition], &[Duration]) -> Vec<PartitionDepth>;
         forecast(&[GroupPartition], Spans) -> Vec<Forecast>;

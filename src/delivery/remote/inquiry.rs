@@ -17,6 +17,8 @@ pub(crate) enum Inquiry {
     Recall { partition: Partition, ids: Vec<MessageId> },
     /// The recall with this name is over. It is not answered.
     Release { recall: RequestName },
+    /// Gives back all that no consumer has, and asks the store anew.
+    Refresh { partition: Partition },
     /// Where messages are, and what holds up the partition, or this key in it.
     Locate { partition: Partition, ids: Vec<MessageId>, key: Option<Key> },
     /// How many messages the owner holds, of each partition.
@@ -33,6 +35,8 @@ pub(crate) enum Report {
     Recalled {
         out: Vec<MessageId>,
     },
+    /// Nothing is handed out that was reserved before.
+    Refreshed,
     /// In the order asked; nothing for a message that the owner does not hold. And what holds up the partition.
     Located {
         located: Vec<Option<Located>>,
@@ -62,7 +66,7 @@ impl Inquiry {
     pub(super) fn is_valid(&self) -> bool {
         match self {
             Inquiry::Recall { ids, .. } | Inquiry::Locate { ids, .. } => ids.len() <= BATCH_MESSAGES_MAX,
-            Inquiry::Release { .. } | Inquiry::Counts | Inquiry::Keys => true,
+            Inquiry::Refresh { .. } | Inquiry::Release { .. } | Inquiry::Counts | Inquiry::Keys => true,
         }
     }
 }

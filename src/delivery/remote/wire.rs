@@ -358,11 +358,13 @@ mod tests {
         for message in [
             question(Inquiry::Recall { partition, ids: ids.clone() })?,
             question(Inquiry::Locate { partition, ids: ids.clone(), key: Some(Key::new("k")?) })?,
+            question(Inquiry::Refresh { partition })?,
             question(Inquiry::Release { recall: name.clone() })?,
             question(Inquiry::Counts)?,
             question(Inquiry::Keys)?,
             RemoteMessage::Report(name.clone(), Report::NotOwner),
             RemoteMessage::Report(name.clone(), Report::Recalled { out: ids.clone() }),
+            RemoteMessage::Report(name.clone(), Report::Refreshed),
             RemoteMessage::Report(name.clone(), Report::Located { located, held_up }),
             RemoteMessage::Report(name.clone(), Report::Counts { partitions: vec![(partition, counts)] }),
             RemoteMessage::Report(name.clone(), Report::Keys { keys, partitions: vec![partition] }),

@@ -23,7 +23,7 @@ use crate::model::message::{Envelope, Key};
 use crate::model::time::Timestamp;
 use crate::model::topic::KeyLimits;
 use crate::platform::clock::Instant;
-use crate::store::{KeyCount, ReserveLimit, ReservedMessage, Sorted};
+use crate::store::{KeyCount, PausedKey, ReserveLimit, ReservedMessage, Sorted};
 
 /// The messages without a key are those of one key.
 type MessageKey = Option<Key>;
@@ -41,8 +41,11 @@ pub(super) struct Fair {
     line: VecDeque<MessageKey>,
     /// Keys with as much in flight as they may have: they stand in line again once one of their messages is settled.
     shut: HashSet<MessageKey>,
-    /// Keys that wait for their rate, each with when it may stand in line again, as [`Now::elapsed`].
+    /// Keys that wait for their rate or the end of their pause, each with the time from which it may stand in line again with others, as
+    /// [`Now::elapsed`].
     paced: BTreeSet<(Instant, Key)>,
+    /// The paused keys that the store has named, each with when its pause ends, as [`Now::elapsed`].
+    paused: HashMap<Key, Instant>,
     limits: KeyLimits,
     /// If keys have a rate.
     pace: Option<Pace>,
@@ -58,10 +61,11 @@ pub(super) struct Fair {
     sated_at: Option<usize>,
 }
 
-/// A limit of a key that a message waits for.
+/// A pause or a limit that holds up all messages of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum KeyLimit {
+    Pause,
     InFlight,
     Rate,
 }
@@ -70,6 +74,7 @@ impl KeyLimit {
     /// Its name as the reason why a message waits.
     pub fn reason(self) -> &'static str {
         match self {
+            KeyLimit::Pause => "key_paused",
             KeyLimit::InFlight => "key_at_max_in_flight",
             KeyLimit::Rate => "key_rate_limited",
         }
@@ -157,6 +162,9 @@ impl Fair {
     /// How many more deliveries of a key there may be until then; messages without a key have no limit.
     fn allowance(&self, key: &MessageKey, now: Now, by: Instant) -> usize {
         let Some(key) = key else { return usize::MAX };
+        if self.paused_until(key, now).is_some() {
+            return 0;
+        }
         let paced = self.pace.as_ref().map_or(usize::MAX, |pace| pace.allowed(key, now.elapsed, by));
         self.room_in_flight(key).min(paced)
     }
@@ -179,14 +187,32 @@ impl Fair {
         self.sorted.iter().map(|(key, count)| (key.as_ref(), count.stored + count.coming))
     }
 
-    /// When a message of a key that waits for its rate may be delivered; nothing if one may be now.
+    /// When a message of a key that waits for its rate or the end of its pause may be delivered; nothing if one may be now.
     pub(super) fn opens_at(&self, key: Option<&Key>, now: Now) -> Option<Instant> {
-        let opens_at = self.pace.as_ref()?.opens_at(key?);
-        (opens_at > now.elapsed).then_some(opens_at)
+        let key = key?;
+        let paced_until = self.pace.as_ref().map(|pace| pace.opens_at(key)).filter(|at| *at > now.elapsed);
+        paced_until.max(self.paused_until(key, now))
+    }
+
+    fn paused_until(&self, key: &Key, now: Now) -> Option<Instant> {
+        self.paused.get(key).copied().filter(|until| *until > now.elapsed)
+    }
+
+    /// The store has met paused keys.
+    pub(super) fn found_paused(&mut self, keys: Vec<PausedKey>, now: Now) {
+        if !keys.is_empty() {
+            self.paused.retain(|_, until| *until > now.elapsed);
+        }
+        let until = |until: Timestamp| now.elapsed.plus(until.since(now.store));
+        self.paused.extend(keys.into_iter().map(|paused| (paused.key, until(paused.until))));
     }
 
     /// A key of which so many messages are held stands in line again when it may have one more.
     fn wait(&mut self, key: MessageKey, held: usize, now: Now) {
+        if let Some(until) = key.as_ref().and_then(|key| self.paused_until(key, now)) {
+            self.paced.extend(key.map(|key| (until.minus(PACE_AHEAD / 2), key)));
+            return;
+        }
         match (&key, &self.pace) {
             (Some(of_key), Some(pace)) if self.room_in_flight(of_key) > held => {
                 let at = pace.opens_after(of_key, held, now.elapsed).minus(PACE_AHEAD);
@@ -196,12 +222,12 @@ impl Fair {
         }
     }
 
-    /// When keys that wait for their rate stand in line again: a bit late, so that one call is for many keys.
+    /// When keys that wait for a time stand in line again: a bit late, so that one call is for many keys.
     fn resumes_at(&self) -> Option<Instant> {
         self.paced.first().map(|(at, _)| at.plus(PACE_AHEAD / 2))
     }
 
-    /// Keys that waited for their rate stand in line again.
+    /// Keys that waited for a time stand in line again.
     pub(super) fn resume(&mut self, now: Now) {
         if self.resumes_at().is_none_or(|at| at > now.elapsed) {
             return;
@@ -221,9 +247,17 @@ impl Fair {
         self.limits = limits;
     }
 
+    /// The group is fair no more, and has sorted messages.
+    fn end(&mut self) {
+        self.limit(KeyLimits::default());
+        self.paused.clear();
+    }
+
     /// Messages went back that had no turn: no key has to wait for these.
     pub(super) fn forget_turns(&mut self) {
         self.next.clear();
+        // The pause of a key begins and ends while nothing is held: the store is asked again.
+        self.paused.clear();
         self.open_all();
     }
 
@@ -313,7 +347,7 @@ impl Table {
                 }
             }
             _ if self.fair.as_ref().is_some_and(|fair| fair.sorted.is_empty()) => self.fair = None,
-            _ => self.fair.iter_mut().for_each(|fair| fair.limit(KeyLimits::default())),
+            _ => self.fair.iter_mut().for_each(|fair| fair.end()),
         }
     }
 
@@ -329,10 +363,12 @@ impl Table {
         fair.pace = fair.limits.rate.map(|rate| Pace::after(rate, at, now));
     }
 
-    /// Until when nothing changes for the keys that wait for their rate, as [`Now::instant`]: then one may have a delivery, or its next
+    /// Until when nothing changes for the keys that wait for a time, as [`Now::instant`]: then one may have a delivery, or its next
     /// message in memory.
     pub fn opens_at(&self, now: Now) -> Instant {
-        let Some(fair) = self.fair.as_ref().filter(|fair| fair.pace.is_some()) else { return Instant::FAR };
+        let waits_for_times =
+            |fair: &&Box<Fair>| fair.pace.is_some() || !fair.paced.is_empty() || !fair.paused.is_empty();
+        let Some(fair) = self.fair.as_ref().filter(waits_for_times) else { return Instant::FAR };
         let held = self.ready.iter().chain(&self.uncharged).map(|held| &held.message.envelope.key);
         let opens_at = held.filter_map(|key| fair.opens_at(key.as_ref(), now)).chain(fair.resumes_at()).min();
         opens_at.map_or(Instant::FAR, |at| now.reaches(at))
@@ -441,11 +477,20 @@ impl Table {
         self.fair.as_ref().is_none_or(|fair| fair.allowance(&envelope.key, now, now.elapsed) > 0)
     }
 
-    /// Which limit of its key a message waits for.
+    /// The pause or limit that holds up the messages of a key.
     pub fn key_limit(&self, key: Option<&Key>, now: Now) -> Option<KeyLimit> {
         let (fair, key) = (self.fair.as_ref()?, key?);
+        if fair.paused_until(key, now).is_some() {
+            return Some(KeyLimit::Pause);
+        }
         let waits = fair.opens_at(Some(key), now).is_some();
         (fair.room_in_flight(key) == 0).then_some(KeyLimit::InFlight).or(waits.then_some(KeyLimit::Rate))
+    }
+
+    /// When a key that waits for a time may have its next delivery.
+    pub fn key_opens_at(&self, key: Option<&Key>, now: Now) -> Option<Timestamp> {
+        let opens_at = self.fair.as_ref()?.opens_at(key, now)?;
+        Some(now.store.plus(opens_at.since(now.elapsed)))
     }
 
     /// Whether messages of a key are to be sorted that the store does not know of.

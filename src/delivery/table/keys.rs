@@ -21,9 +21,9 @@ pub struct HeldKey {
     pub ready: u64,
     /// With consumers.
     pub in_flight: u64,
-    /// The limit that its next message waits for.
+    /// The reason why its next message waits.
     pub limit: Option<KeyLimit>,
-    /// When it may have its next delivery, if it waits for its rate.
+    /// When it may have its next delivery, if it waits for a time.
     pub opens_at: Option<Timestamp>,
 }
 
@@ -115,8 +115,8 @@ impl Table {
         held.into_iter().for_each(|(key, (ready, in_flight))| busiest.add(key, ready, in_flight));
         let shown = busiest.kept.into_sorted_vec().into_iter().map(|((_, key), ready, in_flight)| {
             let limit = self.key_limit(key, now).filter(|_| ready > 0);
-            let opens_at = fair.opens_at(key, now).filter(|_| limit == Some(KeyLimit::Rate));
-            let opens_at = opens_at.map(|at| now.store.plus(at.since(now.elapsed)));
+            let waits_for_a_time = limit.is_some_and(|limit| limit != KeyLimit::InFlight);
+            let opens_at = self.key_opens_at(key, now).filter(|_| waits_for_a_time);
             HeldKey { key: key.cloned(), ready, in_flight, limit, opens_at }
         });
         HeldKeys { count: busiest.count, busiest: shown.collect() }

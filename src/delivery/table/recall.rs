@@ -101,6 +101,9 @@ pub(super) struct Recalls {
     number: u64,
     /// A hold has ended, and nothing was reserved since: no other one begins.
     owes_turn: bool,
+    wishes_refresh: bool,
+    /// How many there were, around the end of the numbers.
+    refreshes: u32,
 }
 
 impl Recalls {
@@ -142,6 +145,25 @@ impl Recalls {
 }
 
 impl Table {
+    /// Wishes that all that no consumer has goes back, and the store is asked anew. It is for the loop, since an answer that is on its way says
+    /// what the store had before. The number is for [`Table::is_refreshed`].
+    pub fn wish_refresh(&mut self) -> u32 {
+        self.recalls.wishes_refresh = true;
+        self.recalls.refreshes
+    }
+
+    pub fn is_refreshed(&self, number: u32) -> bool {
+        self.recalls.refreshes != number
+    }
+
+    /// Fulfils the wishes. Only while no call is out.
+    pub fn refresh(&mut self) {
+        if std::mem::take(&mut self.recalls.wishes_refresh) {
+            self.recalls.refreshes = self.recalls.refreshes.wrapping_add(1);
+            self.give_back();
+        }
+    }
+
     /// Recalls messages, and answers for each. The number is that of the hold, which ends with [`Table::end_recall`] or by
     /// itself; none if every message is with a consumer, or it is not the turn of a recall.
     pub fn recall_held(&mut self, ids: &[MessageId], now: Now) -> (Vec<Recalled>, Option<u64>) {

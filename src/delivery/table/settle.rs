@@ -329,6 +329,7 @@ mod tests {
                 head: None,
                 sorted_left: Vec::new(),
                 sorted: Vec::new(),
+                paused: Vec::new(),
                 dropped: 0,
                 unsettled,
             },

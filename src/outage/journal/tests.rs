@@ -51,6 +51,7 @@ impl Owner for LosesAfterwards {
             head: None,
             sorted_left: Vec::new(),
             sorted: Vec::new(),
+            paused: Vec::new(),
             dropped: 0,
             unsettled: 0,
         })

@@ -13,7 +13,9 @@ use super::owner::{remember, schedule, unschedule};
 use super::topics::{PartitionState, Topic, Topics, locked};
 use crate::codec::{body_due_at, body_version, decode_body, set_body_due_at};
 use crate::model::error::{Error, Kind as ErrorKind, Result};
-use crate::model::limits::{CALL_IDS_MAX, CANCELLED_IDS_MAX, CANCELLED_KEPT, RECENT_DECISIONS_MAX, RECOVER_IDS_MAX};
+use crate::model::limits::{
+    CALL_IDS_MAX, CANCELLED_IDS_MAX, CANCELLED_KEPT, PAUSED_KEYS_MAX, RECENT_DECISIONS_MAX, RECOVER_IDS_MAX,
+};
 use crate::model::message::{GroupName, MessageId};
 use crate::model::partition::Partition;
 use crate::model::time::Timestamp;
@@ -21,7 +23,8 @@ use crate::model::topic::Descriptor;
 use crate::model::version::Version;
 use crate::platform::disk::ChunkedValue;
 use crate::store::{
-    Cancelled, Channel, Epoch, Fate, Fates, LateFate, LateSettlement, MemberId, Purge, Purged, Reschedule, Rescheduled,
+    Cancelled, Channel, Epoch, Fate, Fates, KeyPause, LateFate, LateSettlement, MemberId, Purge, Purged, Reschedule,
+    Rescheduled, too_many_paused,
 };
 
 const FORGOTTEN_MAX: usize = 17;
@@ -353,6 +356,31 @@ struct Page {
 /// is handed out until it is over; one that is given up leaves a lease that lapses.
 impl Inner {
     /// Deletes the messages that are there when it begins; those pushed meanwhile stay, since they have later versions.
+    pub(super) fn pause_now(&self, descriptor: &Descriptor, partition: Partition, pause: &KeyPause) -> Result<()> {
+        let KeyPause { group, key, until } = pause;
+        let topics = self.topics();
+        let (topic, _) = current(&topics, descriptor, partition)?;
+        let no_group = || Error::not_found(format!("topic {} has no group {group}", descriptor.topic));
+        let place = topic.place(partition, group).ok_or_else(no_group)?;
+        let state = topic.partition(partition);
+        let mut state = locked(&state);
+        let (state, now) = (state.groups.entry(place.group).or_default(), self.now());
+        let (stored, mut batch, over) = (Stored::new(&self.tree, place), Batch::default(), state.no_longer_paused(now));
+        if until.is_some()
+            && state.paused_until(key, now).is_none()
+            && state.count_paused() - over.len() >= PAUSED_KEYS_MAX
+        {
+            return Err(too_many_paused());
+        }
+        over.iter().for_each(|key| stored.pause(&mut batch, key, None));
+        stored.pause(&mut batch, key, *until);
+        self.apply(batch)?;
+        state.forget_paused(&over);
+        state.forget_paused(std::slice::from_ref(key));
+        until.iter().for_each(|until| state.found_paused(key.clone(), *until));
+        Ok(())
+    }
+
     pub(super) async fn purge_now(
         &self,
         descriptor: &Descriptor,

@@ -16,7 +16,7 @@ use crate::model::time::Timestamp;
 use crate::model::version::Version;
 use crate::platform::clock::Instant;
 use crate::platform::disk::ChunkedValue;
-use crate::store::{Epoch, KeyCount, MemberId, SortedKeys};
+use crate::store::{Epoch, KeyCount, MemberId, PausedKey, SortedKeys};
 
 const CHARGE_BYTES: usize = 4;
 
@@ -25,6 +25,8 @@ pub(super) struct GroupPartitionState {
     counts: Counts,
     /// How many sorted messages there are of each key that has some, and of none.
     sorted: BTreeMap<Option<Key>, u64>,
+    /// Until when the messages of each paused key wait; some may be over.
+    paused: BTreeMap<Key, Timestamp>,
     /// Its owner; `None` after a release or a restart.
     pub(super) lease: Option<Lease>,
     /// The last messages that late settlements acknowledged, so that a repeated one is answered the same.
@@ -63,6 +65,40 @@ impl GroupPartitionState {
         let mut left = self.sorted.range((from, Bound::Unbounded));
         let page = left.by_ref().take(limit).map(|(key, messages)| KeyCount { key: key.clone(), messages: *messages });
         SortedKeys { keys: page.collect(), more: left.next().is_some() }
+    }
+
+    pub(super) fn paused_until(&self, key: &Key, now: Timestamp) -> Option<Timestamp> {
+        self.paused.get(key).copied().filter(|until| *until > now)
+    }
+
+    /// Its paused keys, those that are free first.
+    pub(super) fn paused(&self, now: Timestamp) -> Vec<PausedKey> {
+        let paused = self.paused.iter().filter(|(_, until)| **until > now);
+        let mut paused: Vec<_> = paused.map(|(key, until)| PausedKey { key: key.clone(), until: *until }).collect();
+        paused.sort_by(|one, other| (one.until, &one.key).cmp(&(other.until, &other.key)));
+        paused
+    }
+
+    /// How many keys are paused, or were until lately.
+    pub(super) fn count_paused(&self) -> usize {
+        self.paused.len()
+    }
+
+    /// Notes a pause that the tree has.
+    pub(super) fn found_paused(&mut self, key: Key, until: Timestamp) {
+        self.paused.insert(key, until);
+    }
+
+    /// Notes that the tree has no pause of these keys any more.
+    pub(super) fn forget_paused(&mut self, keys: &[Key]) {
+        for key in keys {
+            self.paused.remove(key);
+        }
+    }
+
+    /// The keys whose pause is over.
+    pub(super) fn no_longer_paused(&self, now: Timestamp) -> Vec<Key> {
+        self.paused.iter().filter(|(_, until)| **until <= now).map(|(key, _)| key.clone()).collect()
     }
 
     /// Counts those that are due at `now`: as [`Counts::ready`].
@@ -141,6 +177,15 @@ impl<'a> Stored<'a> {
 
     pub(super) fn charges(&self) -> Hash<'a> {
         Hash::charges(self.tree, self.place)
+    }
+
+    /// Makes the messages of a key wait until a time, or no longer.
+    pub(super) fn pause(&self, batch: &mut Batch, key: &Key, until: Option<Timestamp>) {
+        let name = self.place.named(Kind::Paused, key.as_str().as_bytes());
+        match until {
+            Some(until) => batch.insert(name, &until.as_ms().to_be_bytes()),
+            None => batch.remove(name),
+        }
     }
 
     fn last_errors(&self) -> Hash<'a> {

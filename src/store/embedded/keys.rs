@@ -64,6 +64,8 @@ pub(super) enum Kind {
     /// id -> body.
     Hash = b'h',
     Part = b'p',
+    /// key -> until when its messages wait, 8 bytes.
+    Paused = b'u',
     /// epoch number, reservation number -> ids.
     Reservation = b'r',
     /// remembered until, id -> nothing.
@@ -252,11 +254,12 @@ fn key_bytes(key: Option<&Key>) -> &[u8] {
 }
 
 fn read_key(bytes: &[u8]) -> Result<Option<Key>> {
-    if bytes.is_empty() {
-        return Ok(None);
-    }
+    if bytes.is_empty() { Ok(None) } else { read_some_key(bytes).map(Some) }
+}
+
+pub(super) fn read_some_key(bytes: &[u8]) -> Result<Key> {
     let text = std::str::from_utf8(bytes).map_err(|_| Error::corrupt("the store holds a key that is no text"))?;
-    Key::new(text).map(Some).map_err(|error| Error::corrupt(format!("the store holds an impossible {error}")))
+    Key::new(text).map_err(|error| Error::corrupt(format!("the store holds an impossible {error}")))
 }
 
 pub(super) fn read_id(bytes: &[u8]) -> Result<MessageId> {

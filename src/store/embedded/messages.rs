@@ -22,8 +22,8 @@ use crate::model::topic::Descriptor;
 use crate::model::version::Version;
 use crate::platform::disk::ChunkedValue;
 use crate::store::{
-    self, Call, Cancelled, Channel, LateFate, LateSettlement, Purge, Purged, PushVerdict, Pushed, Refused, Reschedule,
-    Rescheduled, StoredDuplicate,
+    self, Call, Cancelled, Channel, KeyPause, LateFate, LateSettlement, Purge, Purged, PushVerdict, Pushed, Refused,
+    Reschedule, Rescheduled, StoredDuplicate,
 };
 
 #[async_trait]
@@ -87,6 +87,19 @@ impl store::Messages for Embedded {
         let purged = this.purge_now(descriptor, partition, call.version, purge).await?;
         this.commit().await?;
         Ok(purged)
+    }
+
+    async fn pause_key(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        _call: &Call,
+        pause: &KeyPause,
+    ) -> Result<()> {
+        let this = self.opened()?;
+        this.committer.check()?;
+        this.pause_now(descriptor, partition, pause)?;
+        this.commit().await
     }
 
     async fn reschedule(

@@ -39,7 +39,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::commit::{Checked, Committer, Tail, broken, io_error};
 use self::groups::{Members, SlotBook};
-use self::keys::{KeyPrefix, Kind as KeyKind, place_of, score_of, sorted_entry};
+use self::keys::{KeyPrefix, Kind as KeyKind, name_of, place_of, read_some_key, read_time, score_of, sorted_entry};
 use self::topics::{Topic, Topics, locked};
 use super::{Description, HealthSnapshot, Loss, StoreClock, Wakes};
 use crate::model::error::{Error, Kind, Result};
@@ -461,6 +461,10 @@ fn count(tree: &Tree, topics: &Topics) -> Result<()> {
             state.cancelled = count_kind(tree, place, KeyKind::CancelledById)?;
         } else {
             let partition = state.groups.entry(place.group).or_default();
+            for entry in tree.scan_prefix(place.of(KeyKind::Paused)) {
+                let (key, until) = entry.map_err(broken)?;
+                partition.found_paused(read_some_key(name_of(&key))?, read_time(&until)?);
+            }
             let mut counts = partition.counts();
             for entry in ranges.into_iter().flat_map(|(from, to)| tree.range(from..to).keys()) {
                 let key = entry.map_err(broken)?;

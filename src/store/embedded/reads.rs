@@ -21,7 +21,7 @@ use crate::model::time::Timestamp;
 use crate::model::topic::GroupPartition;
 use crate::store::{
     self, Forecast, InFlightCursor, Listed, MessageState, Outline, OutlinePage, Page, PartitionDepth, PartitionStats,
-    Peeked, Spans, WaitingCursor, WaitingRange, Window, WindowPage,
+    PausedKey, Peeked, Spans, WaitingCursor, WaitingRange, Window, WindowPage,
 };
 
 /// Where a page continues: behind a message, or with its millisecond again if it is gone and had a place in that.
@@ -187,6 +187,18 @@ impl store::Reads for Embedded {
             last = Some(id);
         }
         Ok(page)
+    }
+
+    async fn paused_keys(&self, partition: &GroupPartition, limit: usize) -> Result<(u64, Vec<PausedKey>)> {
+        let this = self.opened()?;
+        let topics = this.topics();
+        let Some((topic, place)) = topics.group_partition(partition) else { return Ok((0, Vec::new())) };
+        let state = topic.partition(place.partition);
+        let state = locked(&state);
+        let mut paused = state.groups.get(&place.group).map(|group| group.paused(this.now())).unwrap_or_default();
+        let count = paused.len() as u64;
+        paused.truncate(limit);
+        Ok((count, paused))
     }
 
     async fn stats(&self, partitions: &[GroupPartition]) -> Result<Vec<PartitionStats>> {

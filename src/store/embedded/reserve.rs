@@ -1,6 +1,6 @@
 //! A reservation of the owner of a partition: which messages it takes, and which it sorts.
 
-use std::collections::{BTreeSet, HashMap, hash_map};
+use std::collections::{BTreeMap, BTreeSet, HashMap, hash_map};
 
 use sled::Batch;
 
@@ -13,7 +13,7 @@ use crate::model::error::Result;
 use crate::model::limits::{CALL_IDS_MAX, DUE_LOOKED_AT_MAX};
 use crate::model::message::{Key, Message, MessageId};
 use crate::model::time::Timestamp;
-use crate::store::{KeyCount, Reservation, ReserveLimit, Reserved, ReservedMessage};
+use crate::store::{KeyCount, PausedKey, Reservation, ReserveLimit, Reserved, ReservedMessage};
 
 /// A reservation that takes messages one by one.
 struct Taking<'a> {
@@ -82,12 +82,21 @@ impl Taking<'_> {
     }
 
     /// Takes so many sorted messages of each key. If some of a key are due before the first message that is not sorted, only these, since
-    /// messages of the key may be among those that are not sorted. Answers how many of each.
-    fn take_sorted(&mut self, keys: &[KeyCount], first_due: Option<Timestamp>) -> Result<HashMap<Option<Key>, u64>> {
+    /// messages of the key may be among those that are not sorted. Of a paused key none. Answers how many of each.
+    fn take_sorted(
+        &mut self,
+        keys: &[KeyCount],
+        first_due: Option<Timestamp>,
+        paused: &mut Paused<'_>,
+    ) -> Result<HashMap<Option<Key>, u64>> {
         let mut taken = HashMap::new();
         for KeyCount { key, messages } in keys {
             let most = usize::try_from(*messages).unwrap_or(CALL_IDS_MAX).min(CALL_IDS_MAX);
             let hash_map::Entry::Vacant(taken) = taken.entry(key.clone()) else { continue };
+            if paused.until(key.as_ref()).is_some() {
+                taken.insert(0);
+                continue;
+            }
             let (mut count, mut is_before) = (0, None);
             for entry in self.stored.zset().of_key(key.as_ref()).take(most) {
                 let (at, id) = entry?;
@@ -106,9 +115,28 @@ impl Taking<'_> {
     }
 }
 
+/// The paused keys of a fair group; of another one nobody asks for them.
+struct Paused<'a> {
+    partition: &'a GroupPartitionState,
+    now: Timestamp,
+    is_fair: bool,
+    /// Those that were asked for.
+    met: BTreeMap<Key, Timestamp>,
+}
+
+impl Paused<'_> {
+    fn until(&mut self, key: Option<&Key>) -> Option<Timestamp> {
+        let key = key.filter(|_| self.is_fair)?;
+        let until = self.partition.paused_until(key, self.now)?;
+        self.met.insert(key.clone(), until);
+        Some(until)
+    }
+}
+
 /// Which due messages of a fair group are taken.
 struct Sorting<'a> {
     partition: &'a GroupPartitionState,
+    paused: Paused<'a>,
     room: usize,
     share: usize,
     /// The sorted messages of each key that this call has taken.
@@ -123,7 +151,8 @@ impl Sorting<'_> {
     fn takes(&mut self, key: &Option<Key>) -> bool {
         let taken = self.taken.entry(key.clone()).or_insert_with(|| {
             let unsorted = self.unsorted.get(key).copied().unwrap_or_default();
-            if self.partition.sorted_of(key.as_ref()) > unsorted { self.share } else { 0 }
+            let is_last = self.partition.sorted_of(key.as_ref()) > unsorted;
+            if self.paused.until(key.as_ref()).is_some() || is_last { self.share } else { 0 }
         });
         if *taken < self.share && self.room > 0 {
             *taken += 1;
@@ -166,9 +195,10 @@ pub(super) fn reserve(
         entries: Vec::new(),
     };
     let first_due = stored.zset().head()?.filter(|head| *head <= now);
-    let unsorted = taking.take_sorted(keys, first_due)?;
+    let mut paused = Paused { partition, now, is_fair: share.is_some(), met: BTreeMap::new() };
+    let unsorted = taking.take_sorted(keys, first_due, &mut paused)?;
     let (taken, sorted) = (HashMap::new(), BTreeSet::new());
-    let sorting = |share| Sorting { partition, room: limit.messages, share, unsorted, taken, sorted };
+    let sorting = |share| Sorting { partition, paused, room: limit.messages, share, unsorted, taken, sorted };
     let mut sorting = share.map(sorting);
     let mut wants = |message: &Message| sorting.as_mut().is_none_or(|sorting| sorting.takes(&message.envelope.key));
     let looks = match share {
@@ -196,7 +226,7 @@ pub(super) fn reserve(
             taking.look(id, score, None, &mut wants)?;
         }
     }
-    let newly = sorting.map(|sorting| sorting.sorted).unwrap_or_default();
+    let (newly, met) = sorting.map(|sorting| (sorting.sorted, sorting.paused.met)).unwrap_or_default();
     let Taking { mut batch, counts, dropped, messages, entries, .. } = taking;
     let unsettled = counts.hash.saturating_sub(counts.zset);
     if !messages.is_empty() {
@@ -210,5 +240,6 @@ pub(super) fn reserve(
     let others = newly.into_iter().filter(|key| keys.iter().all(|asked| asked.key != *key));
     let sorted = others.map(|key| KeyCount { messages: partition.sorted_of(key.as_ref()), key }).collect();
     let head = stored.zset().head()?;
-    Ok(Reserved { reservation, messages, head, sorted_left, sorted, dropped, unsettled })
+    let paused = met.into_iter().map(|(key, until)| PausedKey { key, until }).collect();
+    Ok(Reserved { reservation, messages, head, sorted_left, sorted, paused, dropped, unsettled })
 }

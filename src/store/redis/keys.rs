@@ -121,6 +121,7 @@ impl Keys {
             moving: key(":m"),
             forwarding: key(":f"),
             by_key: key(":k"),
+            paused: key(":p"),
             lease: key(":lease"),
         }
     }
@@ -195,12 +196,14 @@ pub(super) struct GroupPartitionKeys {
     pub(super) forwarding: String,
     /// Zset without scores: `<key, if any> NUL <due, ms, 13 digits><message id>`, the sorted messages of a fair group.
     pub(super) by_key: String,
+    /// Zset: key -> until when its messages wait, ms.
+    pub(super) paused: String,
     /// String with expiry: the member that owns the partition.
     pub(super) lease: String,
 }
 
 impl GroupPartitionKeys {
-    pub(super) fn all(&self) -> [&str; 10] {
+    pub(super) fn all(&self) -> [&str; 11] {
         [
             &self.zset,
             &self.hash,
@@ -211,6 +214,7 @@ impl GroupPartitionKeys {
             &self.moving,
             &self.forwarding,
             &self.by_key,
+            &self.paused,
             &self.lease,
         ]
     }

@@ -9,7 +9,9 @@ use super::topics::DeadlineCall;
 use super::{Redis, Shared};
 use crate::codec::{encode_attempt, encode_body};
 use crate::model::error::{Error, Result};
-use crate::model::limits::{CALL_IDS_MAX, CANCELLED_IDS_MAX, CANCELLED_KEPT, GROUP_PARTITION_MESSAGES_MAX};
+use crate::model::limits::{
+    CALL_IDS_MAX, CANCELLED_IDS_MAX, CANCELLED_KEPT, GROUP_PARTITION_MESSAGES_MAX, PAUSED_KEYS_MAX,
+};
 use crate::model::message::{Conflict, DedupKey, GroupName, Message, MessageId};
 use crate::model::partition::Partition;
 use crate::model::time::{Timestamp, ms_up};
@@ -17,8 +19,8 @@ use crate::model::topic::Descriptor;
 use crate::model::version::Version;
 use crate::platform::clock::Clock;
 use crate::store::{
-    self, Cancelled, Fate, Fates, LateFate, LateSettlement, Purge, Purged, PushVerdict, Pushed, Refused, Reschedule,
-    Rescheduled, StoredDuplicate,
+    self, Cancelled, Fate, Fates, KeyPause, LateFate, LateSettlement, Purge, Purged, PushVerdict, Pushed, Refused,
+    Reschedule, Rescheduled, StoredDuplicate, too_many_paused,
 };
 
 #[async_trait]
@@ -61,6 +63,34 @@ impl store::Messages for Redis {
         purge: &Purge,
     ) -> Result<Purged> {
         self.purge_partition(descriptor, partition, call, purge).await
+    }
+
+    async fn pause_key(
+        &self,
+        descriptor: &Descriptor,
+        partition: Partition,
+        call: &store::Call,
+        pause: &KeyPause,
+    ) -> Result<()> {
+        let shared = self.keys.partition(&descriptor.topic, partition);
+        let memory = self.keys.call(&descriptor.topic, partition, &call.id.stream);
+        let paused = self.keys.group(&descriptor.topic, partition, &pause.group).paused;
+        let until = Clock::System.instant().plus(self.connection.timeout());
+        let make = |known: &str| {
+            Ok(ScriptCall::new(&SCRIPTS.pause_key, &[&shared.generation, &memory, &paused])
+                .arg(known)
+                .arg(self.valid_until(until))
+                .arg(pause.key.as_str())
+                .arg(pause.until.map_or(String::new(), |until| until.as_ms().to_string()))
+                .arg(PAUSED_KEYS_MAX)
+                .arg(call.id.seq)
+                .arg(self.time_override()))
+        };
+        let read = |mut reply: Reply| reply.text();
+        match self.until_answered(&DeadlineCall { descriptor, partition, until }, make, read).await?.as_str() {
+            "full" => Err(too_many_paused()),
+            _ => Ok(()),
+        }
     }
 
     async fn reschedule(

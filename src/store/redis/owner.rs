@@ -21,8 +21,8 @@ use crate::model::time::Timestamp;
 use crate::model::topic::GroupPartition;
 use crate::platform::clock::{Clock, Instant};
 use crate::store::{
-    Charge, Epoch, KeyCount, MemberId, Owner, Recovered, RepairCursor, Repaired, Reservation, ReserveLimit, Reserved,
-    ReservedMessage, Returned, SORTED, Settlement, Sorted, SortedKeys,
+    Charge, Epoch, KeyCount, MemberId, Owner, PausedKey, Recovered, RepairCursor, Repaired, Reservation, ReserveLimit,
+    Reserved, ReservedMessage, Returned, SORTED, Settlement, Sorted, SortedKeys,
 };
 
 const REPEAT_AFTER: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
@@ -114,8 +114,8 @@ impl RedisOwner {
             let mean = messages.iter().map(|message| message.bytes).sum::<usize>() / messages.len();
             self.body_bytes = (self.body_bytes * 3 + mean) / 4;
         }
-        let (sorted_left, sorted) = (Vec::new(), Vec::new());
-        Ok((Reserved { reservation, messages, head, sorted_left, sorted, dropped, unsettled }, reply))
+        let (sorted_left, sorted, paused) = (Vec::new(), Vec::new(), Vec::new());
+        Ok((Reserved { reservation, messages, head, sorted_left, sorted, paused, dropped, unsettled }, reply))
     }
 
     /// Counts the sorted messages of these keys, and of all others that have some.
@@ -276,7 +276,8 @@ impl Owner for RedisOwner {
         check_ids(asked.len(), SORTED_KEYS_MAX)?;
         let limit = ReserveLimit { messages: limit.messages.min(CALL_IDS_MAX - sorted), ..limit };
         let keys = self.keys();
-        let keys = [&keys.reservations, &keys.zset, &keys.hash, &keys.attempts, &keys.by_key].map(String::as_str);
+        let keys = [&keys.reservations, &keys.zset, &keys.hash, &keys.attempts, &keys.by_key, &keys.paused];
+        let keys = keys.map(String::as_str);
         let looks = share.map_or(limit.messages, |_| DUE_LOOKED_AT_MAX);
         let call = self
             .reserve_call(&SCRIPTS.reserve_by_key, &keys, limit)
@@ -285,11 +286,13 @@ impl Owner for RedisOwner {
         let call = asked.iter().fold(call, |call, asked| call.arg(asked.messages).arg(key_text(asked.key.as_ref())));
         let (mut reserved, mut reply) = self.taken(call).await?;
         // A repeat does not say what its first copy has sorted.
-        (reserved.sorted_left, reserved.sorted) = if reply.left() == 0 {
-            self.count_sorted(asked).await?
+        if reply.left() == 0 {
+            (reserved.sorted_left, reserved.sorted) = self.count_sorted(asked).await?;
         } else {
-            (reply.list()?.each(Reply::number)?, reply.list()?.each(key_count)?)
-        };
+            reserved.sorted_left = reply.list()?.each(Reply::number)?;
+            reserved.sorted = reply.list()?.each(key_count)?;
+            reserved.paused = reply.list()?.each(paused_key)?;
+        }
         Ok(reserved)
     }
 
@@ -449,6 +452,11 @@ fn sorted_entry(Sorted { id, key, ready_at }: &Sorted) -> String {
 fn key_count(reply: &mut Reply) -> Result<KeyCount> {
     let key = reply.maybe_text()?.map(Key::new).transpose()?;
     Ok(KeyCount { key, messages: reply.number()? })
+}
+
+pub(super) fn paused_key(reply: &mut Reply) -> Result<PausedKey> {
+    let key = Key::new(reply.text()?)?;
+    Ok(PausedKey { key, until: reply.time()?.unwrap_or_default() })
 }
 
 /// The messages without a key are those of an empty one, which none has.

@@ -5,11 +5,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use redis::Value;
 
-use super::owner::{read_charge, read_history};
+use super::owner::{paused_key, read_charge, read_history};
 use super::scripts::{Reply, SCRIPTS, ScriptCall};
 use super::{Redis, Shared, dead_letters, ms};
 use crate::codec::{body_version, decode_body};
-use crate::model::error::Result;
+use crate::model::error::{Error, Result};
 use crate::model::limits::{CALL_BYTES_MAX, CALL_IDS_MAX};
 use crate::model::message::{MessageId, TopicName};
 use crate::model::time::Timestamp;
@@ -17,7 +17,7 @@ use crate::model::topic::GroupPartition;
 use crate::platform::clock::Instant;
 use crate::store::{
     self, Forecast, InFlightCursor, Listed, MemberId, MessageState, Outline, OutlinePage, Page, PartitionDepth,
-    PartitionStats, Peeked, Spans, WaitingCursor, WaitingRange, Window, WindowPage,
+    PartitionStats, PausedKey, Peeked, Spans, WaitingCursor, WaitingRange, Window, WindowPage,
 };
 
 /// Ids that one call for messages in flight looks at, after which it begins with no further reservation.
@@ -104,6 +104,21 @@ impl store::Reads for Redis {
             page.next = Some(InFlightCursor { step, after: last.map(MessageId::new).transpose()? });
         }
         Ok(page)
+    }
+
+    async fn paused_keys(&self, partition: &GroupPartition, limit: usize) -> Result<(u64, Vec<PausedKey>)> {
+        let (paused, now) = (self.keys.group_partition(partition).paused, self.clock.now().as_ms());
+        let from = format!("({now}");
+        let count = self.connection.call(redis::cmd("ZCOUNT").arg(&paused).arg(&from).arg("+inf")).await?;
+        let Value::Int(count) = count else { return Err(Error::corrupt("ZCOUNT answered no number")) };
+        let count = u64::try_from(count).unwrap_or_default();
+        if count == 0 {
+            return Ok((0, Vec::new()));
+        }
+        let mut range = redis::cmd("ZRANGE");
+        range.arg(&paused).arg(&from).arg("+inf").arg("BYSCORE").arg("LIMIT").arg(0).arg(limit).arg("WITHSCORES");
+        let page = Reply::of(self.connection.call(&range).await?)?.each(paused_key)?;
+        Ok((count.max(page.len() as u64), page))
     }
 
     async fn stats(&self, partitions: &[GroupPartition]) -> Result<Vec<PartitionStats>> {

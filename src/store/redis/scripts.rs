@@ -62,6 +62,7 @@ scripts! {
     push_over_ordered: "#!lua", "_time", "_history", "_count", "_call", "_tombstones", "_purged", "_body", "_bounded", "_charge", "_order", "push_over";
     cancel: "#!lua flags=allow-oom", "_time", "_history", "_count", "_call", "_body";
     purge_group: "#!lua flags=allow-oom", "_time", "_history", "_count", "_call", "_purged";
+    pause_key: "#!lua flags=allow-oom", "_time", "_history", "_count", "_call";
     reapply_purge: "#!lua flags=allow-oom", "_time", "_history", "_count", "_call", "_body", "_purged";
     reschedule: "#!lua flags=allow-oom", "_time", "_history", "_count", "_call", "_tombstones", "_body", "_charge", "_sorted";
     fence: "#!lua flags=allow-oom", "_call";
@@ -125,13 +126,14 @@ scripts! {
 
 /// Scripts whose callers are told that something is done: what producers and operators asked for, and what a log gave
 /// back and is about to forget. Consumers do not wait: what a failover loses of their decisions is delivered again.
-const CONFIRMED: [&str; 27] = [
+const CONFIRMED: [&str; 28] = [
     "push",
     "push_ordered",
     "push_over",
     "push_over_ordered",
     "cancel",
     "purge_group",
+    "pause_key",
     "reapply_purge",
     "reschedule",
     "settle_late",

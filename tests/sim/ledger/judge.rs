@@ -80,6 +80,7 @@ pub(crate) fn judge(ledger: &Ledger, topics: &[Topic], scenario: Scenario, end: 
         breaches.extend(judge.nacked(delivery));
         breaches.extend(judge.ordered(delivery));
         breaches.extend(judge.paused(delivery));
+        breaches.extend(judge.key_paused(delivery));
         breaches.extend(judge.closed(delivery));
         breaches.extend(judge.removed(delivery));
         breaches.extend(judge.swept_up(delivery));

@@ -10,8 +10,8 @@ use dwell::model::message::{Conflict, DedupKey, Due, GroupName, Key, MessageId, 
 use dwell::model::time::Timestamp;
 use dwell::model::topic::GroupPartition;
 use dwell::store::{
-    Expected, Fate, Forecast, InFlightCursor, OutlinePage, Page, PartitionDepth, PartitionStats, Peeked, Pushed, Reads,
-    Spans, WaitingCursor, WaitingRange, Window, WindowPage,
+    Expected, Fate, Forecast, InFlightCursor, OutlinePage, Page, PartitionDepth, PartitionStats, PausedKey, Peeked,
+    Pushed, Reads, Spans, WaitingCursor, WaitingRange, Window, WindowPage,
 };
 
 use crate::support::{Running, World, kind_of, stories};
@@ -178,6 +178,10 @@ impl Reads for NoReads {
         _: Option<&InFlightCursor>,
         _: usize,
     ) -> Result<Page<InFlightCursor>> {
+        not_read()
+    }
+
+    async fn paused_keys(&self, _: &GroupPartition, _: usize) -> Result<(u64, Vec<PausedKey>)> {
         not_read()
     }
 

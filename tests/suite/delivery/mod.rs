@@ -9,6 +9,7 @@ mod dead_letter_topics;
 mod dead_letters;
 mod end_to_end;
 mod fair;
+mod key_pauses;
 mod group_limits;
 mod late_settlement;
 mod message_id;

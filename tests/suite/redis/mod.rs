@@ -8,6 +8,7 @@ mod faults;
 mod heavy_reads;
 mod idle;
 mod key_layout;
+mod key_pauses;
 mod keys;
 mod log_target;
 mod outage;

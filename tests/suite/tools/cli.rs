@@ -338,6 +338,22 @@ async fn group_is_created_paused_resumed_and_deleted() -> Result<()> {
         said(&["group", "list", "orders"])?.starts_with("group    state\ndefault  active\naudit    paused until 2")
     );
     assert_eq!(said(&["group", "resume", "orders", "audit"])?, "audit is active\n");
+    let refused = shell.dwell(&["group", "pause", "orders", "audit", "--key", "c7", "--for", "1h"])?;
+    assert!(refused.code == Some(1) && refused.err.contains("group audit is not fair"), "{refused:?}");
+    said(&["group", "update", "orders", "audit", "--fair", "key"])?;
+    let refused = shell.dwell(&["group", "pause", "orders", "audit", "--key", "c7"])?;
+    assert!(refused.code == Some(64) && refused.err.contains("add `--for 10m`"), "{refused:?}");
+    let paused = said(&["group", "pause", "orders", "audit", "--key", "c/7 ü", "--for", "1h"])?;
+    assert!(paused.starts_with("c/7 ü is paused until 2"), "{paused}");
+    let keys =
+        "0 keys with messages due or in flight; not all partitions have an owner that answered\n\n1 key paused\nkey";
+    assert!(
+        said(&["group", "get", "orders", "audit"])?.contains(keys),
+        "{}",
+        said(&["group", "get", "orders", "audit"])?
+    );
+    assert_eq!(said(&["group", "resume", "orders", "audit", "--key", "c/7 ü"])?, "c/7 ü is not paused\n");
+    said(&["group", "update", "orders", "audit", "--fair", "none"])?;
     assert!(said(&["group", "get", "orders", "audit"])?.starts_with("audit: active\n\npartition  group"));
     let consumed = shell.dwell(&["consume", "orders", "--group", "audit", "--count", "1"])?;
     assert!(consumed.out.ends_with(": first\n"), "{consumed:?}");

@@ -5,8 +5,8 @@ from ._async_producer import AsyncProducer
 from ._client import Client
 from .answers import (
     AttentionItem, AttentionList, BulkChanged, Contents, Control, Counts, CronJob, DeadLetter, DeadLetterSource, Due, Explained,
-    FailedAttempt, Findings, Found, Group, GroupDescription, GroupFate, GroupForecast, GroupKeys, GroupReason, GroupTotals, KeyState, LastError,
-    ListedBroker, ListedMessage, Member, Message, Moved, PartitionState, Purged, PushResult, Redriven, Topic, TopicDescription,
+    FailedAttempt, Findings, Found, Group, GroupDescription, GroupFate, GroupForecast, GroupKeys, GroupReason, GroupTotals, KeyPause, KeyState,
+    LastError, ListedBroker, ListedMessage, Member, Message, Moved, PartitionState, Purged, PushResult, Redriven, Topic, TopicDescription,
 )
 from .delivery import Bury, Delivery, Retry, Stats
 from .errors import DwellError, PushManyError, Unavailable
@@ -21,8 +21,8 @@ __all__ = [
     "AsyncClient", "AsyncProducer", "AttentionItem", "AttentionList", "BulkChanged", "Bury", "Client", "Contents", "Control", "Counts",
     "CronJob", "DeadLetter", "DeadLetterSource", "DeadLetterTopic", "Delivery", "DeliveryWindow", "Due", "Duration", "DwellError",
     "Explained", "ExponentialBackoff", "FailedAttempt", "Findings", "Found", "Group", "GroupDescription", "GroupFate", "GroupForecast",
-    "GroupKeys", "GroupReason", "GroupTotals", "Identified", "KeyState", "LadderBackoff", "LastError", "ListedBroker", "ListedMessage", "Member",
-    "Message", "Moved", "NewMessage", "PartitionState", "Producer", "Purged", "PushManyError", "PushOptions", "PushResult", "Redriven",
+    "GroupKeys", "GroupReason", "GroupTotals", "Identified", "KeyPause", "KeyState", "LadderBackoff", "LastError", "ListedBroker", "ListedMessage",
+    "Member", "Message", "Moved", "NewMessage", "PartitionState", "Producer", "Purged", "PushManyError", "PushOptions", "PushResult", "Redriven",
     "Retry", "Stats", "Time", "Topic", "TopicDescription", "TopicSettings", "Unavailable", "Worker",
 ]
 __version__ = "0.1.0"

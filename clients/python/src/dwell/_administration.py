@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Iterator, Callable, Iterable, List, Liter
 from . import _requests as requests
 from ._http import Transport
 from .answers import (
-    AttentionList, BulkChanged, CronJob, DeadLetter, Findings, Found, Group, GroupDescription, GroupForecast, ListedBroker, Moved,
-    Purged, Redriven, Topic, TopicDescription,
+    AttentionList, BulkChanged, CronJob, DeadLetter, Findings, Found, Group, GroupDescription, GroupForecast, KeyPause, ListedBroker,
+    Moved, Purged, Redriven, Topic, TopicDescription,
 )
 from .settings import BulkAction, DeathReason, DeliveryWindow, Fairness, Identified, Missed, TopicSettings, payload_field, settings_body
 from .values import Duration, Time, duration_field, from_answer, not_empty, time_field
@@ -115,6 +115,21 @@ class Administration:
     def resume(self, topic: str, group: str = "default") -> Group:
         """Resumes a group."""
         return from_answer(Group, self._call("POST", requests.group_path(topic, group, "resume")))
+
+    def pause_key(
+        self, topic: str, group: str, key: str, for_: Duration | None = None, *, until: Time | None = None
+    ) -> KeyPause:
+        """Pauses a key of a fair group for a time or until a time, unless it is resumed before. One of the two has to be given."""
+        if for_ is None and until is None:
+            raise ValueError("pause_key needs for_ or until")
+        if for_ is not None and until is not None:
+            raise ValueError("for_ and until exclude each other")
+        body = {**duration_field("for", for_), **time_field("until", until)}
+        return from_answer(KeyPause, self._call("POST", requests.key_path(topic, group, key, "pause"), body))
+
+    def resume_key(self, topic: str, group: str, key: str) -> KeyPause:
+        """Resumes a key of a fair group."""
+        return from_answer(KeyPause, self._call("POST", requests.key_path(topic, group, key, "resume")))
 
     def purge(
         self, topic: str, group: str = "default", *, all: Literal[True], dead_letters: bool = False, dry_run: bool = False

@@ -28,6 +28,11 @@ def group_path(topic: str, group: str, *parts: str) -> str:
     return topic_path(topic, "groups", not_empty("group", group), *parts)
 
 
+def key_path(topic: str, group: str, key: str, *parts: str) -> str:
+    """The path of a key of a group, or of what is below it."""
+    return group_path(topic, group, "keys", not_empty("key", key), *parts)
+
+
 def message_path(topic: str, id: str, key: str | None, *parts: str, **query: str | None) -> str:
     """The path of a message."""
     if key is not None:

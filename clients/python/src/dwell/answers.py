@@ -257,7 +257,9 @@ class Member:
 
 @dataclass(frozen=True)
 class KeyState:
-    """A key of a fair group; `None` for the messages without one. `reason` is the limit that its next message waits for."""
+    """A key of a fair group; `None` for the messages without one. `reason` is what its next message waits for, if the key holds it up:
+    ``key_paused``, ``key_at_max_in_flight`` or ``key_rate_limited``. `until` is when the key may have its next delivery, if it waits for a
+    time."""
 
     ready: int
     in_flight: int
@@ -267,15 +269,26 @@ class KeyState:
 
 
 @dataclass(frozen=True)
+class KeyPause:
+    """A key of a fair group. `paused_until` is when its pause ends, and `None` if it is not paused."""
+
+    key: str
+    paused_until: datetime | None = None
+
+
+@dataclass(frozen=True)
 class GroupKeys:
     """How many keys of a fair group have messages due or in flight, and the busiest.
 
-    `complete`: all partitions that have such messages have an owner, which answered in time.
+    `complete`: all partitions that have such messages have an owner, which answered in time. `paused_count` is how many keys are paused, whether
+    they have messages or not, and `paused` are those that are free first, 100 at most.
     """
 
     count: int
     complete: bool
     busiest: list[KeyState]
+    paused_count: int = 0
+    paused: list[KeyPause] = field(default_factory=list)
 
 
 @dataclass(frozen=True, kw_only=True)

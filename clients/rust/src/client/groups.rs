@@ -6,10 +6,12 @@ use hyper::Method;
 
 use super::error::Error;
 use super::pages::Pages;
-use super::{Call, Client, Put, Query, group_path, topic_path};
+use super::{Call, Client, Put, Query, group_path, key_path, topic_path};
 use crate::wire::Word;
 use crate::wire::dead_letters::Purged;
-use crate::wire::groups::{DeliveryWindow, Findings, Group, GroupDescription, GroupList, NewGroup, PauseOf, PurgeOf};
+use crate::wire::groups::{
+    DeliveryWindow, Findings, Group, GroupDescription, GroupList, KeyPause, NewGroup, PauseOf, PurgeOf,
+};
 use crate::wire::items::Object;
 use crate::wire::time::Timestamp;
 
@@ -57,6 +59,31 @@ impl Client {
     /// Ends a pause.
     pub async fn resume(&self, topic: &str, group: &str) -> Result<Group, Error> {
         self.call(&Call::post(format!("{}/resume", group_path(topic, group)?))).await
+    }
+
+    /// Delivers nothing of a key of a fair group for so long, unless it is resumed before.
+    pub async fn pause_key_for(&self, topic: &str, group: &str, key: &str, pause: Duration) -> Result<KeyPause, Error> {
+        self.pause_key_of(topic, group, key, PauseOf { span_ms: Some(pause), ..PauseOf::default() }).await
+    }
+
+    /// Delivers nothing of a key of a fair group until this time, unless it is resumed before.
+    pub async fn pause_key_until(
+        &self,
+        topic: &str,
+        group: &str,
+        key: &str,
+        until: impl Into<Timestamp>,
+    ) -> Result<KeyPause, Error> {
+        self.pause_key_of(topic, group, key, PauseOf { until: Some(until.into()), ..PauseOf::default() }).await
+    }
+
+    async fn pause_key_of(&self, topic: &str, group: &str, key: &str, pause: PauseOf) -> Result<KeyPause, Error> {
+        self.call(&Call::post(format!("{}/pause", key_path(topic, group, key)?)).json(&pause)?).await
+    }
+
+    /// Ends the pause of a key.
+    pub async fn resume_key(&self, topic: &str, group: &str, key: &str) -> Result<KeyPause, Error> {
+        self.call(&Call::post(format!("{}/resume", key_path(topic, group, key)?))).await
     }
 
     /// Deletes all messages of a group, also those in flight: `purge("orders", "default", PurgeOf::everything())`. It is not repeated

@@ -259,6 +259,11 @@ pub(crate) fn group_path(topic: &str, group: &str) -> Result<String, Error> {
     Ok(format!("{}/groups/{}", topic_path(topic)?, encode(group)))
 }
 
+pub(crate) fn key_path(topic: &str, group: &str, key: &str) -> Result<String, Error> {
+    not_empty("key", key)?;
+    Ok(format!("{}/keys/{}", group_path(topic, group)?, encode(key)))
+}
+
 /// The parameters of a query that have values.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Query(String);

@@ -213,6 +213,31 @@ pub struct GroupKeys {
     pub complete: bool,
     /// Those with the most messages, 100 at most, the most first.
     pub busiest: Vec<KeyState>,
+    /// How many keys are paused, whether they have messages or not; absent is 0.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub paused_count: u64,
+    /// The paused keys, 100 at most, those that are free first; absent if none is.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub paused: Vec<KeyPause>,
+}
+
+fn is_none(count: &u64) -> bool {
+    *count == 0
+}
+
+/// A key of a fair group, and how long it is paused.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(examples(json!(
+    {"key": "customer-7", "paused_until": "2026-01-02T03:04:05.678Z"}
+))))]
+pub struct KeyPause {
+    /// The key.
+    #[cfg_attr(feature = "schema", schema(value_type = schema::Key))]
+    pub key: String,
+    /// When the pause ends; absent if the key is not paused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<String>, format = DateTime))]
+    pub paused_until: Option<Timestamp>,
 }
 
 /// A key of a fair group.
@@ -227,11 +252,11 @@ pub struct KeyState {
     pub ready: u64,
     /// Messages that are with consumers.
     pub in_flight: u64,
-    /// The limit that its next message waits for, if it waits for one: `key_at_max_in_flight` or `key_rate_limited`.
+    /// The reason why its next message waits, if the key holds it up: `key_paused`, `key_at_max_in_flight` or `key_rate_limited`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<schema::ExplainReason>))]
     pub reason: Option<Word>,
-    /// When the key may have its next delivery, if it waits for its rate.
+    /// When the key may have its next delivery, if it waits for a time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<String>, format = DateTime))]
     pub until: Option<Timestamp>,

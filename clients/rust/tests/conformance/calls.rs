@@ -319,6 +319,16 @@ async fn of_groups(client: &Client, call: &str, args: &Value) -> Outcome<Answer>
             (None, None) => value(client.pause(&topic, &group).await),
         },
         "resume" => value(client.resume(&topic, &group).await),
+        "pause_key" => {
+            let key = text(args, "key");
+            match (span(args, "for")?, time(args, "until")?) {
+                (Some(pause), _) => value(client.pause_key_for(&topic, &group, &key, pause).await),
+                (None, Some(until)) => value(client.pause_key_until(&topic, &group, &key, until).await),
+                // The methods of Rust have no pause of a key without an end.
+                (None, None) => return Err(Error::Argument("no end is given".to_owned()).into()),
+            }
+        }
+        "resume_key" => value(client.resume_key(&topic, &group, &text(args, "key")).await),
         "purge" => {
             let (all, dead_letters, dry_run) =
                 (args["all"] == true, args["dead_letters"] == true, args["dry_run"] == true);

@@ -198,7 +198,7 @@ export function memberTable(topic, description) {
 }
 
 /** What the next message of a key waits for. @type {Record<string, string>} */
-const WAITS = { key_at_max_in_flight: "a delivery of it to end", key_rate_limited: "its rate" };
+const WAITS = { key_paused: "the end of its pause", key_at_max_in_flight: "a delivery of it to end", key_rate_limited: "its rate" };
 
 /**
  * The keys of a fair group that have the most messages due or in flight.

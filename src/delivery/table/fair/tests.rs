@@ -91,7 +91,8 @@ impl World {
         let messages = messages.into_iter().map(|(due, key)| self.reserved(due, key)).collect::<Result<_>>()?;
         self.reservations += 1;
         let reservation = Reservation(self.reservations);
-        let reserved = Reserved { reservation, messages, head: None, sorted_left, sorted, dropped: 0, unsettled: 0 };
+        let (paused, head) = (Vec::new(), None);
+        let reserved = Reserved { reservation, messages, head, sorted_left, sorted, paused, dropped: 0, unsettled: 0 };
         self.table.reserved(reserved, self.now);
         Ok(())
     }

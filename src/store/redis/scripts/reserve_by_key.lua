@@ -1,6 +1,7 @@
 -- reserve_by_key: takes sorted messages of some keys, and due messages of the zset behind them, into one reservation. In a fair group it
 -- sorts the due messages that it looks at and does not take.
 --   KEYS[1] T:<group>:r   KEYS[2] T:<group>:z   KEYS[3] T:<group>:h   KEYS[4] T:<group>:a   KEYS[5] T:<group>:k
+--   KEYS[6] T:<group>:p
 --   ARGV[1..3] the call sequence   ARGV[4] field of the reservation   ARGV[5] due messages to take at most
 --   ARGV[6] bytes to look at, at most   ARGV[7] bodies to read at a time   ARGV[8] due messages of a key to take at most, if it has no
 --   sorted ones; '' in a group that is not fair, where nothing is sorted   ARGV[9] due messages to look at, at most: so many of the
@@ -8,7 +9,9 @@
 --   then n times (messages of the key at most, key or '' for those without a key)
 -- Returns {'OK', owner line, score of the first in the zset or '', bodies not in the zset and in no page of a move, ids dropped, ids
 --   with a blank between them, bodies, attempts, entries left of each key, n times (another key of which messages were sorted, its
---   entries)} or what the call sequence answers. `attempts` is empty when none are charged. A repeat answers all but the last two.
+--   entries), n times (a paused key that was met, until when, ms)} or what the call sequence answers. `attempts` is empty when none
+--   are charged. A repeat answers all but the last three.
+-- In a fair group the messages of a paused key are sorted, and none of them is taken.
 -- A crash before or after changes nothing or leaves the ids in the reservation, where the next epoch's recovery finds them; they are
 -- not sorted then. A repeat reads the bodies of that reservation again.
 -- Entries whose message is elsewhere are dropped, some in each call: of a key that has more of them fewer messages come than it has.
@@ -79,12 +82,28 @@ local function take_sorted(key, most, low, high)
   return count - before, done
 end
 
+-- Until when a key is paused, if it is.
+local paused, paused_until = {}, {}
+local has_paused = share and redis.call('EXISTS', KEYS[6]) == 1
+local function is_paused(key)
+  if not has_paused or key == '' then return false end
+  local till = paused_until[key]
+  if till == nil then
+    till = redis.call('ZSCORE', KEYS[6], key)
+    till = till and tonumber(till) > tonumber(now_ms) and till
+    paused_until[key] = till
+    if till then paused[#paused + 1], paused[#paused + 2] = key, till end
+  end
+  return till
+end
+
 -- How many due messages of a key were taken; the share once the next one has to wait behind a sorted one.
 local taken_of, sorted_keys = {}, {}
 local has_entries = share and redis.call('EXISTS', k) == 1
 local function takes(key)
   if not share or not is_key(key) then return true end
   local taken = taken_of[key]
+  if not taken and is_paused(key) then taken = share end
   if not taken then
     taken = has_entries and redis.call('ZLEXCOUNT', k, range_of(key)) > 0 and share or 0
   end
@@ -145,6 +164,7 @@ else
   local looks = ENTRIES_LOOKED_AT
   for i = 10, #ARGV, 2 do
     local wanted, done, key, any = tonumber(ARGV[i]), 1, ARGV[i + 1], false
+    if is_paused(key) then wanted = 0 end
     local low, last = range_of(key)
     -- First those that are due before all that is not sorted. If there are some, no others: messages of the key may be among those
     -- that are not sorted.
@@ -189,5 +209,5 @@ for _, key in ipairs(sorted_keys) do
     sorted[#sorted + 1], sorted[#sorted + 2] = key, redis.call('ZLEXCOUNT', k, range_of(key))
   end
 end
-answer[9], answer[10] = left, sorted
+answer[9], answer[10], answer[11] = left, sorted, paused
 return answer

@@ -183,7 +183,7 @@ impl Judge<'_> {
         })
     }
 
-    fn key_of(&self, delivery: &Delivered) -> Option<&str> {
+    pub(super) fn key_of(&self, delivery: &Delivered) -> Option<&str> {
         self.by_tag.get(&*delivery.tag)?.target.key.as_deref()
     }
 

@@ -73,6 +73,7 @@ impl Judge<'_> {
             && self.controls_of(topic, &push.target.id).next().is_none()
             && !self.is_changed_with_others(topic, Time(0), at)
             && !is_limited
+            && self.key_paused_until((topic, group), push.target.key.as_deref(), at) < begin
             && !pauses.any(|pause| {
                 pause.span.end().0.saturating_add(pause.for_ms * 1_000).saturating_add(PAUSE_SLACK) >= begin.0
             })

@@ -25,6 +25,7 @@ mod standby;
 mod backlog;
 mod group_changes;
 mod held;
+mod paused_keys;
 mod demand;
 
 use std::path::PathBuf;

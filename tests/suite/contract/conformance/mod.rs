@@ -10,6 +10,7 @@ mod dedup;
 mod forwarding;
 mod groups;
 mod late_settlement;
+mod key_pauses;
 mod leases;
 mod list;
 mod list_by_due;
@@ -81,6 +82,9 @@ contract! { [embedded, redis, simulated, buffered, redis_as_user, redis_over_tls
     sorting: what_is_beyond_the_share_of_a_key_is_sorted, what_the_memory_has_no_room_for_is_sorted,
         what_became_due_last_is_looked_at_in_each_call, a_look_is_bounded_by_bytes,
         what_was_sorted_in_a_call_is_kept;
+    key_pauses: messages_of_a_paused_key_are_sorted_and_not_taken, the_last_pause_of_a_key_counts,
+        a_reservation_without_a_share_knows_no_pause, a_backlog_of_a_paused_key_is_sorted_page_by_page,
+        pauses_go_with_their_group_and_topic;
     leases: every_acquire_starts_a_new_epoch, next_owner_learns_when_the_last_delivery_was, a_held_lease_is_refused_and_names_its_holder,
         released_partition_is_free_immediately, racing_acquires_succeed_or_name_the_holder,
         every_call_of_an_older_epoch_is_refused, expired_lease_is_free, expired_and_untaken_lease_is_resumed,

@@ -385,6 +385,13 @@ impl Calls {
                     g("k"),
                 ]
             }
+            "pause_key" => {
+                let key = KEYS[self.random.usize(..KEYS.len())];
+                let till = if self.is(3) { String::new() } else { self.due().to_string() };
+                let most = self.random.u32(1..4).to_string();
+                say_all(&mut words, &[generation, &until, key, &till, &most, &seq, &now]);
+                vec![t("gen"), memory, g("p")]
+            }
             "reapply_purge" => {
                 let version = self.now.saturating_sub(self.random.u64(..20_000)).to_string();
                 let cursor = ["0", "0", "d0"][self.random.usize(..3)];
@@ -456,7 +463,7 @@ impl Calls {
                 for key in KEYS.iter().take(self.random.usize(..=KEYS.len())) {
                     say_all(&mut words, &[&self.random.u32(1..4).to_string(), key]);
                 }
-                vec![g("r"), g("z"), g("h"), g("a"), g("k")]
+                vec![g("r"), g("z"), g("h"), g("a"), g("k"), g("p")]
             }
             "sorted_keys" => {
                 say_all(&mut words, &[&self.random.u32(1..3).to_string()]);

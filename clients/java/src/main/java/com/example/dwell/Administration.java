@@ -59,6 +59,10 @@ abstract class Administration {
         return topicPath(topic, all);
     }
 
+    private static String keyPath(String topic, String group, String key, String verb) {
+        return groupPath(topic, group, "keys", Checks.name("key", key), verb);
+    }
+
     private static String cronPath(String topic, String name, String... parts) {
         String[] all = new String[parts.length + 2];
         all[0] = "cron";
@@ -202,6 +206,23 @@ abstract class Administration {
     /** Resumes a group. */
     public Group resume(String topic, String group) {
         return Group.of(call("POST", groupPath(topic, group, "resume"), null));
+    }
+
+    /** Pauses a key of a fair group for some time. Other keys do not wait for it. */
+    public KeyPause pauseKey(String topic, String group, String key, Duration time) {
+        Body body = new Body().with("for", Checks.notNegative("time", time));
+        return KeyPause.of(call("POST", keyPath(topic, group, key, "pause"), body));
+    }
+
+    /** Pauses a key of a fair group until some time. Other keys do not wait for it. */
+    public KeyPause pauseKey(String topic, String group, String key, Instant until) {
+        Body body = new Body().with("until", Objects.requireNonNull(until, "until"));
+        return KeyPause.of(call("POST", keyPath(topic, group, key, "pause"), body));
+    }
+
+    /** Resumes a key of a fair group. */
+    public KeyPause resumeKey(String topic, String group, String key) {
+        return KeyPause.of(call("POST", keyPath(topic, group, key, "resume"), null));
     }
 
     /**

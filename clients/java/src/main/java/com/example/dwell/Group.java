@@ -95,13 +95,22 @@ public record Group(
      * @param complete whether all partitions that have such messages have an owner, which answered
      *     in time
      * @param busiest those with the most messages, 100 at most
+     * @param pausedCount how many keys are paused, whether they have messages or not
+     * @param paused the paused keys, 100 at most, those that are free first
      */
-    public record Keys(long count, boolean complete, List<KeyState> busiest) {
+    public record Keys(
+            long count,
+            boolean complete,
+            List<KeyState> busiest,
+            long pausedCount,
+            List<KeyPause> paused) {
         static Keys of(Fields fields) {
             return new Keys(
                     fields.number("count"),
                     fields.is("complete"),
-                    fields.objects("busiest", KeyState::of));
+                    fields.objects("busiest", KeyState::of),
+                    fields.number("paused_count"),
+                    fields.objects("paused", KeyPause::of));
         }
     }
 
@@ -111,9 +120,9 @@ public record Group(
      * @param key null for the messages without one
      * @param ready messages that are due
      * @param inFlight messages that are with consumers
-     * @param reason the limit that its next message waits for, such as "key_at_max_in_flight", or
-     *     null
-     * @param until when the key may have its next delivery, if it waits for its rate, or null
+     * @param reason what its next message waits for, if the key holds it up: "key_paused",
+     *     "key_at_max_in_flight" or "key_rate_limited", or null
+     * @param until when the key may have its next delivery, if it waits for a time, or null
      */
     public record KeyState(String key, long ready, long inFlight, String reason, Instant until) {
         static KeyState of(Fields fields) {

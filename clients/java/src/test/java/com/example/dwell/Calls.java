@@ -64,6 +64,8 @@ final class Calls {
                             ? client.pause(topic, group, duration(text(args, "for")))
                             : client.pause(topic, group);
             case "resume" -> client.resume(topic, group);
+            case "pause_key" -> pauseKey(client, topic, group, args);
+            case "resume_key" -> client.resumeKey(topic, group, text(args, "key"));
             case "purge" ->
                     client.purge(
                             topic,
@@ -84,6 +86,19 @@ final class Calls {
             case "attention" -> client.attention();
             default -> throw new AssertionError("no call is named " + name);
         };
+    }
+
+    private static KeyPause pauseKey(
+            Client client, String topic, String group, Map<String, Object> args) {
+        String key = text(args, "key");
+        if (args.containsKey("for")) {
+            return client.pauseKey(topic, group, key, duration(text(args, "for")));
+        }
+        if (args.containsKey("until")) {
+            return client.pauseKey(topic, group, key, time(args, "until"));
+        }
+        // The types of Java have no pause of a key without an end.
+        throw new IllegalArgumentException("no end is given");
     }
 
     private static Object nothing(Runnable call) {

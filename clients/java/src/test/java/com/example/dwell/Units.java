@@ -277,6 +277,9 @@ final class Units {
             refused(() -> DeadLetterSelection.matching(DeadLetterQuery.ALL));
             GroupSettings unknown = GroupSettings.NONE.fair(Fairness.UNKNOWN);
             refused(() -> client.createGroup("orders", "audit", unknown));
+            refused(() -> client.pauseKey("orders", "audit", "", Duration.ofMinutes(10)));
+            refused(() -> client.pauseKey("orders", "audit", "a", Duration.ofMinutes(-10)));
+            refused(() -> client.resumeKey("orders", "audit", ""));
             refused(() -> GroupSettings.NONE.keyMaxInFlight(-1));
             refused(() -> GroupSettings.NONE.keyRate(-0.5));
             refused(() -> GroupSettings.NONE.keyRate(10).keyBurst(0));
