@@ -19,8 +19,9 @@ const (
 // retryError and buryError are what Retry and Bury return.
 type (
 	retryError struct {
-		after time.Duration
-		cause error
+		after     time.Duration
+		cause     error
+		pausesKey bool
 	}
 	buryError struct{ cause error }
 )
@@ -39,7 +40,21 @@ func told(err error, otherwise string) string {
 
 // Retry is the error of a handler that wants the message again after this time, and not after the backoff of its topic. The cause,
 // which may be nil, is kept as the reason.
-func Retry(after time.Duration, cause error) error { return &retryError{max(after, 0), cause} }
+func Retry(after time.Duration, cause error, opts ...RetryOption) error {
+	retry := &retryError{after: max(after, 0), cause: cause}
+	for _, option := range opts {
+		option(retry)
+	}
+	return retry
+}
+
+// RetryOption is an option of Retry.
+type RetryOption func(*retryError)
+
+// PauseKey makes all messages of the key wait as long as this one, and no attempt of theirs is counted, as for a 429 with Retry-After of a
+// customer's endpoint. Only in a fair group: in another one the broker refuses it, and delivers the message again after its visibility
+// timeout.
+func PauseKey() RetryOption { return func(r *retryError) { r.pausesKey = true } }
 
 // Bury is the error of a handler whose message can never succeed: the message becomes a dead letter. The cause, which may be nil, is
 // kept as the reason.

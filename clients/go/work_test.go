@@ -79,7 +79,11 @@ func (s script) play(ctx context.Context, t testing.TB, d *dwell.Delivery) error
 		if reason := text(then, "reason"); reason != "" {
 			cause = errors.New(reason)
 		}
-		return dwell.Retry(duration(t, text(then, "retry")), cause)
+		var opts []dwell.RetryOption
+		if then["pause_key"] == true {
+			opts = append(opts, dwell.PauseKey())
+		}
+		return dwell.Retry(duration(t, text(then, "retry")), cause, opts...)
 	case then["bury"] != nil:
 		return dwell.Bury(errors.New(text(then, "bury")))
 	}

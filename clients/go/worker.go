@@ -150,10 +150,11 @@ type slot struct {
 
 // nack is a delivery that failed. A release and an ack have only the receipt.
 type nack struct {
-	Receipt string  `json:"receipt"`
-	Delay   *millis `json:"delay_ms,omitempty"`
-	Bury    bool    `json:"bury,omitempty"`
-	Reason  any     `json:"reason,omitempty"`
+	Receipt  string  `json:"receipt"`
+	Delay    *millis `json:"delay_ms,omitempty"`
+	PauseKey bool    `json:"pause_key,omitempty"`
+	Bury     bool    `json:"bury,omitempty"`
+	Reason   any     `json:"reason,omitempty"`
 }
 
 // NewWorker creates a worker of a topic. Run returns an ArgumentError if an option cannot be.
@@ -433,7 +434,8 @@ func (w *Worker) end(s *slot, err error) {
 	case errors.As(err, &bury):
 		w.decide(s, "nack", nack{Bury: true, Reason: causeOf(err, bury.cause, w.hasDetails)})
 	case errors.As(err, &retry):
-		w.decide(s, "nack", nack{Delay: Ptr(millis(retry.after)), Reason: causeOf(err, retry.cause, w.hasDetails)})
+		reason := causeOf(err, retry.cause, w.hasDetails)
+		w.decide(s, "nack", nack{Delay: Ptr(millis(retry.after)), PauseKey: retry.pausesKey, Reason: reason})
 	default:
 		w.log.Warn("dwell: handler failed", "topic", w.topic, "group", w.group, "id", s.delivery.ID, "error", err)
 		w.decide(s, "nack", nack{Reason: reasonOf(err, w.hasDetails)})

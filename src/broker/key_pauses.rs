@@ -74,6 +74,21 @@ impl Broker {
         self.topics.with_descriptor(topic, set).await
     }
 
+    /// Whether a nack may pause the key of its message. Errors: `NotFound`, `Invalid` if the group is not fair.
+    pub async fn check_pauses_keys(&self, topic: &TopicName, group: &GroupName) -> Result<()> {
+        let is_fair =
+            async || Ok::<_, Error>(!self.topics.group(topic, group).await?.subscription(group).fair.is_none());
+        // Another broker may have made it fair just now.
+        if is_fair().await? || !self.topics.load(topic).await?.subscription(group).fair.is_none() {
+            return Ok(());
+        }
+        Err(Error::wrong(
+            Fault::Invalid,
+            "pause_key",
+            "is for a fair group; make this one fair with {\"fair\": \"key\"}",
+        ))
+    }
+
     /// The paused keys of a fair group; of another one none, since no pause counts there.
     pub async fn paused_keys(&self, descriptor: &Descriptor, group: &GroupName) -> Result<PausedKeys> {
         let mut paused = PausedKeys::default();

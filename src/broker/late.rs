@@ -52,7 +52,7 @@ impl Broker {
         let descriptor = self.topics.group(place.0, place.1).await?;
         let mut by_partition: BTreeMap<Partition, Vec<Undecided>> = BTreeMap::new();
         for at in ended {
-            if let Some((partition, undecided)) = self.late(&descriptor, ask, receipts, at) {
+            if let Some((partition, undecided)) = self.late((&descriptor, place.1), ask, receipts, at) {
                 by_partition.entry(partition).or_default().push(undecided);
             }
         }
@@ -65,7 +65,13 @@ impl Broker {
     }
 
     /// A burial is never late: it would hide a message that another consumer may finish. Nor is a release: the message waits.
-    fn late(&self, descriptor: &Descriptor, ask: &Ask, receipts: &[Read], at: usize) -> Option<(Partition, Undecided)> {
+    fn late(
+        &self,
+        (descriptor, group): (&Descriptor, &GroupName),
+        ask: &Ask,
+        receipts: &[Read],
+        at: usize,
+    ) -> Option<(Partition, Undecided)> {
         let now = self.now();
         let decision = match &ask.what {
             What::Settle(decisions) => Some(&decisions.get(at)?.1),
@@ -74,7 +80,7 @@ impl Broker {
         let Receipt { partition, attempt, version, id, .. } = receipts.get(at)?.clone().ok()?;
         let (next_at, failure, verdict) = match (decision, &ask.what) {
             (Some(Decision::Ack), _) => (None, None, Verdict::Acked),
-            (Some(Decision::Nack { delay, reason }), _) => {
+            (Some(Decision::Nack { delay, reason } | Decision::NackKey { delay, reason }), _) => {
                 let backoff = || descriptor.settings.backoff.delay(attempt, fastrand::f64());
                 let failure = reason.as_ref().map(|reason| Failure::new(now, attempt, Some(reason)));
                 (Some(now.plus(delay.unwrap_or_else(backoff))), failure, Verdict::Nacked)
@@ -86,7 +92,9 @@ impl Broker {
             (Some(Decision::Bury { .. } | Decision::Release) | None, _) => return None,
         };
         let redelivered = ask.late == Late::Redelivered;
-        let settlement = LateSettlement { id, version, attempt, redelivered, next_at, failure };
+        let is_fair = !descriptor.subscription(group).fair.is_none();
+        let pauses_key = is_fair && matches!(decision, Some(Decision::NackKey { .. }));
+        let settlement = LateSettlement { pauses_key, id, version, attempt, redelivered, next_at, failure };
         Some((partition, Undecided { at, settlement, verdict }))
     }
 
@@ -166,10 +174,12 @@ impl Broker {
             }
         };
         let mut fates = fates.into_iter();
+        let mut pauses = false;
         open.retain(|undecided| match fates.next() {
             Some(fate @ (LateFate::Done | LateFate::Repeated | LateFate::Gone)) => {
                 made.push((undecided.at, undecided.verdict));
                 if fate == LateFate::Done {
+                    pauses |= undecided.settlement.pauses_key;
                     self.count_late((topic, group), undecided.verdict);
                 }
                 false
@@ -177,7 +187,15 @@ impl Broker {
             Some(LateFate::Over) => false,
             Some(LateFate::InFlight) | None => true,
         });
+        if pauses && let Err(error) = self.refresh_after_pause((topic, group), partition).await {
+            tracing::debug!(%topic, %group, partition = partition.0, %error, "the owner does not know of a paused key");
+        }
         true
+    }
+
+    /// The owner may hold messages of the keys that late settlements paused.
+    async fn refresh_after_pause(&self, (topic, group): TopicGroup<'_>, partition: Partition) -> Result<()> {
+        self.refresh(&*self.topics.group(topic, group).await?, partition, group).await
     }
 
     async fn late_fates(

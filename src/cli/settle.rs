@@ -101,6 +101,9 @@ pub(crate) struct NackArgs {
     /// Make the messages dead letters at once: they can never succeed
     #[arg(long)]
     bury: bool,
+    /// All messages of their keys wait as long as they do; in a fair group
+    #[arg(long, conflicts_with = "bury")]
+    pause_key: bool,
     #[command(flatten)]
     server: ServerArgs,
 }
@@ -140,9 +143,10 @@ pub(crate) async fn ack(args: &AckArgs) -> Result<(), Failure> {
 
 pub(crate) async fn nack(args: &NackArgs) -> Result<(), Failure> {
     let (topic, group) = args.which.names();
-    let NackArgs { delay, bury, .. } = *args;
+    let NackArgs { delay, bury, pause_key, .. } = *args;
     settle(&args.which, &args.server, async |Remote { client, .. }, receipts| {
-        let all = Nack { delay, bury, late: args.late.late, ..Nack::of(receipts.iter().map(String::as_str)) };
+        let all =
+            Nack { delay, bury, pause_key, late: args.late.late, ..Nack::of(receipts.iter().map(String::as_str)) };
         client.nack(topic, group, args.reason.as_deref().into_iter().fold(all, Nack::reason)).await
     })
     .await

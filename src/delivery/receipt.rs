@@ -191,6 +191,14 @@ pub enum Decision {
         /// The reason of the failure, kept as the last error.
         reason: Option<LastError>,
     },
+    /// Failed, as each message of its key would: in a fair group all of them wait as long as this one, and no attempt of theirs is charged.
+    /// Elsewhere it is a nack.
+    NackKey {
+        /// As that of a nack.
+        delay: Option<Duration>,
+        /// As that of a nack.
+        reason: Option<LastError>,
+    },
     /// Given back unhandled: due again at once, and this delivery counts as no attempt.
     Release,
     /// It can never succeed: dead at once.

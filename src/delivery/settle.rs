@@ -111,7 +111,7 @@ impl GroupDelivery {
         };
         let verdict = match decision {
             Decision::Ack => Verdict::Acked,
-            Decision::Nack { .. } => Verdict::Nacked,
+            Decision::Nack { .. } | Decision::NackKey { .. } => Verdict::Nacked,
             Decision::Release => Verdict::Released,
             Decision::Bury { .. } => Verdict::Buried,
         };

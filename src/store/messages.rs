@@ -375,6 +375,8 @@ pub enum TakenOver {
 /// an ack with `redelivered`, whoever has had it since, and also if the message is gone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LateSettlement {
+    /// Whether the messages of its key wait at least as long as it does, if it is no ack. Not with an ordering.
+    pub pauses_key: bool,
     pub id: MessageId,
     /// Version of the message that was delivered.
     pub version: Version,

@@ -208,6 +208,8 @@ pub struct Settlement {
     /// Never handed out, and in turn after others: due as before, among the sorted messages of its key. None with an ordering.
     pub sorted: Vec<Sorted>,
     pub buried: Vec<Buried>,
+    /// Keys that wait at least until then; a longer pause of one stays. None with an ordering.
+    pub paused: Vec<PausedKey>,
     /// The ids that remain in each reservation that lost a message other than by ack, or is empty now.
     pub remaining: Vec<(Reservation, Vec<MessageId>)>,
     /// How long the acked ids are remembered as duplicates; zero is not at all.
@@ -225,7 +227,7 @@ impl Settlement {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.len() == 0 && self.remaining.is_empty()
+        self.len() == 0 && self.remaining.is_empty() && self.paused.is_empty()
     }
 }
 

@@ -662,6 +662,9 @@ impl Clients {
             Decision::Nack { delay_ms } => {
                 if let Some(delay) = delay_ms {
                     body["delay_ms"] = json!(delay);
+                    if self.topics[consume.topic].is_fair && random.u8(0..3) == 0 {
+                        body["pause_key"] = json!(true);
+                    }
                 }
                 "nack"
             }
@@ -702,6 +705,7 @@ impl Clients {
         taken: &[(usize, String)],
     ) -> bool {
         let sent = self.now();
+        let paused_ms = body["delay_ms"].as_u64().filter(|_| body["pause_key"] == true);
         let answer = self.call(broker, "POST", path, Some(body)).await;
         let span = self.span(sent, &answer);
         let (status, body) = answer.unwrap_or((0, Value::Null));
@@ -725,6 +729,9 @@ impl Clients {
                 format!("{decision:?}{late} t{topic}/{id} as {tag} at broker {broker}: {verdict:?} {reason} {status}")
             };
             ledger.note(self.clocks.now(), &line);
+            if let Some(for_ms) = paused_ms {
+                ledger.paused_by_nack(*delivery, for_ms, span, verdict == Verdict::Counts);
+            }
             ledger.settlements.push(Settled { delivery: *delivery, decision, span, verdict, is_told: true });
         }
         is_unknown

@@ -428,6 +428,14 @@ impl Digest {
 }
 
 impl Ledger {
+    /// The nack of a delivery paused its key, or perhaps did.
+    pub(crate) fn paused_by_nack(&mut self, delivery: usize, for_ms: u64, span: Span, is_done: bool) {
+        let Delivered { tag, place, group, .. } = &self.deliveries[delivery];
+        let (topic, group) = (*place, *group);
+        let key = self.pushes.iter().find(|push| push.tag == *tag).and_then(|push| push.target.key.clone());
+        self.key_pauses.extend(key.map(|key| KeyPaused { topic, group, key, for_ms, span, is_done }));
+    }
+
     pub(crate) fn new(places: Vec<String>, hands_over: bool) -> Ledger {
         Ledger { places, hands_over, ..Ledger::default() }
     }

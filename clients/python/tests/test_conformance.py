@@ -228,7 +228,7 @@ class Conformance(unittest.TestCase):
             if "raise" in then:
                 raise ValueError(then["raise"] * then.get("times", 1))
             if "retry" in then:
-                raise Retry(then["reason"], after=then["retry"])
+                raise Retry(then["reason"], after=then["retry"], pause_key=then.get("pause_key", False))
             if "bury" in then:
                 raise Bury(then["bury"])
 

@@ -7,13 +7,21 @@ import { withPayload, type Duration } from "./values.js";
 const STACK_BYTES = 4096;
 const MESSAGE = 1000;
 
-/** Thrown by a handler: deliver the message again, after `after` or the backoff of its topic. */
+/**
+ * Thrown by a handler: deliver the message again, after `after` or the backoff of its topic.
+ *
+ * With `pauseKey` all messages of its key wait as long, and no attempt of theirs is counted, as for a 429 with `Retry-After` of a
+ * customer's endpoint. Only in a fair group: in another one the broker refuses it, and delivers the message again after its visibility
+ * timeout.
+ */
 export class Retry extends Error {
   override name = "Retry";
   readonly after: Duration | undefined;
-  constructor(reason = "", options: { after?: Duration; cause?: unknown } = {}) {
+  readonly pauseKey: boolean;
+  constructor(reason = "", options: { after?: Duration; pauseKey?: boolean; cause?: unknown } = {}) {
     super(reason, "cause" in options ? { cause: options.cause } : undefined);
     this.after = options.after;
+    this.pauseKey = options.pauseKey ?? false;
   }
 }
 

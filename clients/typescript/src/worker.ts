@@ -304,7 +304,7 @@ export class Worker {
       const reason = reasonOf(error, this.options.errorDetails ?? true);
       const fields = reason === undefined ? {} : { reason };
       if (error instanceof Bury) this.end(slot, "nack", { bury: true, ...fields });
-      else if (error instanceof Retry) this.end(slot, "nack", { ...fields, ...this.delayOf(error) });
+      else if (error instanceof Retry) this.end(slot, "nack", { ...fields, ...this.fieldsOf(error) });
       else {
         if (!slot.lost.signal.aborted) this.warn(`handler of ${slot.delivery.id} failed`, error);
         this.end(slot, "nack", fields);
@@ -312,13 +312,14 @@ export class Worker {
     }
   }
 
-  private delayOf(retry: Retry): Record<string, unknown> {
+  private fieldsOf(retry: Retry): Record<string, unknown> {
+    const pause = retry.pauseKey ? { pause_key: true } : {};
     try {
-      return durationField("delay", retry.after, "after");
+      return { ...durationField("delay", retry.after, "after"), ...pause };
     } catch (error) {
       // The backoff of the topic decides.
       this.warn("a handler threw a Retry with a wrong delay", error);
-      return {};
+      return pause;
     }
   }
 

@@ -79,7 +79,7 @@ async function work(client, vector) {
     await lab("/mark", { name: then === "lost" ? "lost" : "handled" });
     if (then.raise) throw new Error(then.raise.repeat(then.times ?? 1));
     if (then.panic) panic(then.panic, then.depth);
-    if (then.retry) throw new Retry(then.reason, { after: then.retry });
+    if (then.retry) throw new Retry(then.reason, { after: then.retry, pauseKey: then.pause_key });
     if (then.bury) throw new Bury(then.bury);
   };
   const create = async () => new Worker(client, topic, handle, { ...camelKeys(options), onWarning, onEvent });

@@ -156,15 +156,19 @@ async fn settle(
     late: bool,
 ) -> Result<Reply<Verdicts>, Problem> {
     let receipts = decisions.iter().map(|(receipt, _)| receipt.clone()).collect();
+    if decisions.iter().any(|(_, decision)| matches!(decision, Decision::NackKey { .. })) {
+        app.broker().check_pauses_keys(topic, group).await?;
+    }
     let rulings = app.broker().settle_anywhere(topic, group, decisions, late).await?;
     answer(receipts, &rulings)
 }
 
 fn decisions_of(nack: Nack) -> Result<Vec<(String, Decision)>, Problem> {
-    let standard = NackDetails::read(Some(nack.bury), nack.delay, nack.delay_ms, nack.reason)?;
+    let standard = (Some(nack.bury), Some(nack.pause_key));
+    let standard = NackDetails::read(standard, nack.delay, nack.delay_ms, nack.reason)?;
     let decide = |(i, TextOr(nacked)): (usize, TextOr<Nacked>)| {
-        let Nacked { receipt, delay, delay_ms, reason, bury } = nacked;
-        let failed = NackDetails::read(bury, delay, delay_ms, reason);
+        let Nacked { receipt, delay, delay_ms, reason, bury, pause_key } = nacked;
+        let failed = NackDetails::read((bury, pause_key), delay, delay_ms, reason);
         (i, failed.map(|failed| (receipt, failed.or(&standard).decision())))
     };
     let decisions = nack.receipts.0.into_iter().enumerate().map(decide);
@@ -173,19 +177,23 @@ fn decisions_of(nack: Nack) -> Result<Vec<(String, Decision)>, Problem> {
 
 struct NackDetails {
     bury: Option<bool>,
+    pause_key: Option<bool>,
     delay: Option<Duration>,
     reason: Option<LastError>,
 }
 
 impl NackDetails {
     fn read(
-        bury: Option<bool>,
+        (bury, pause_key): (Option<bool>, Option<bool>),
         delay: Option<Duration>,
         delay_ms: Option<Duration>,
         reason: Option<TextOr<Reason>>,
     ) -> Result<NackDetails, Problem> {
         let reason = reason.map(|TextOr(Reason { class, message, stack })| LastError::new(class, message, stack));
         match one_span("delay", delay, delay_ms)? {
+            _ if bury == Some(true) && pause_key == Some(true) => {
+                Err(Problem::wrong(Fault::Exclusive, "pause_key", "is given together with `bury`"))
+            }
             Some(_) if bury == Some(true) => {
                 Err(Problem::wrong(Fault::Exclusive, "delay", "is given together with `bury`"))
             }
@@ -193,19 +201,23 @@ impl NackDetails {
                 let why = format!("{} is more than {}", show_span(delay), show_span(DELAY_MAX));
                 Err(Problem::wrong(Fault::Range, "delay", why))
             }
-            delay => Ok(NackDetails { bury, delay, reason }),
+            delay => Ok(NackDetails { bury, pause_key, delay, reason }),
         }
     }
 
     fn or(self, standard: &NackDetails) -> NackDetails {
         let says_how = self.bury.is_some() || self.delay.is_some();
         let (bury, delay) = if says_how { (self.bury, self.delay) } else { (standard.bury, standard.delay) };
-        NackDetails { bury, delay, reason: self.reason.or_else(|| standard.reason.clone()) }
+        let pause_key = if says_how { self.pause_key } else { self.pause_key.or(standard.pause_key) };
+        NackDetails { bury, pause_key, delay, reason: self.reason.or_else(|| standard.reason.clone()) }
     }
 
     fn decision(self) -> Decision {
-        let NackDetails { bury, delay, reason } = self;
-        if bury == Some(true) { Decision::Bury { reason } } else { Decision::Nack { delay, reason } }
+        match self {
+            NackDetails { bury: Some(true), reason, .. } => Decision::Bury { reason },
+            NackDetails { pause_key: Some(true), delay, reason, .. } => Decision::NackKey { delay, reason },
+            NackDetails { delay, reason, .. } => Decision::Nack { delay, reason },
+        }
     }
 }
 

@@ -220,7 +220,8 @@ impl Subscription {
         }
         self.metrics.post(answer.outcome(), took);
         self.note(&id, &answer);
-        let decisions = vec![(receipt, self.not_before_backoff(answer.decision(), attempt).await)];
+        let decision = self.not_before_backoff(answer.decision(), attempt).await;
+        let decisions = vec![(receipt, self.with_its_key(decision, &answer).await)];
         let (topic, group) = (&self.topic, &self.group);
         match self.broker.settle(topic, group, decisions).await.as_deref() {
             Ok([Verdict::Acked | Verdict::Nacked | Verdict::Buried]) => {}
@@ -240,6 +241,20 @@ impl Subscription {
         let known = self.broker.cached_topic(&self.topic).await.ok();
         let delay = known.map(|known| asked.max(known.settings.backoff.delay(attempt, fastrand::f64())));
         Decision::Nack { delay, reason }
+    }
+
+    /// A target that names a time for all requests, with 429 or 503, does so for the key of the message, if keys have turns of their own.
+    async fn with_its_key(&self, decision: Decision, answer: &EndpointAnswer) -> Decision {
+        let is_fair = async || {
+            let known = self.broker.cached_topic(&self.topic).await;
+            known.is_ok_and(|known| !known.subscription(&self.group).fair.is_none())
+        };
+        match decision {
+            Decision::Nack { delay, reason } if answer.asks_all_to_wait() && is_fair().await => {
+                Decision::NackKey { delay, reason }
+            }
+            decision => decision,
+        }
     }
 
     fn span(&self, delivery: &mut Delivery) -> Option<Span> {

@@ -208,6 +208,11 @@ impl EndpointAnswer {
         }
     }
 
+    /// Whether the target said when it takes requests again: this one and others.
+    pub(super) fn asks_all_to_wait(&self) -> bool {
+        matches!(self, EndpointAnswer::Status { status: 429 | 503, retry_after: Some(_), .. })
+    }
+
     /// The error without the words of the target, which may repeat the payload.
     pub(super) fn fault(&self) -> Option<String> {
         match self {

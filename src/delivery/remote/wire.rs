@@ -103,6 +103,12 @@ enum WireDecision {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<WireError>,
     },
+    NackKey {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        delay_ms: Option<u64>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<WireError>,
+    },
     Release,
     Bury {
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -162,7 +168,7 @@ impl Ask {
         (1..=BATCH_MESSAGES_MAX).contains(&self.receipts().len())
             && match &self.what {
                 What::Settle(decisions) => decisions.iter().all(|(_, decision)| match decision {
-                    Decision::Nack { delay, .. } => fits(delay),
+                    Decision::Nack { delay, .. } | Decision::NackKey { delay, .. } => fits(delay),
                     Decision::Ack | Decision::Release | Decision::Bury { .. } => true,
                 }),
                 What::Extend(_, timeout) => check_visibility_timeout(*timeout).is_ok(),
@@ -253,6 +259,9 @@ impl From<Decision> for WireDecision {
             Decision::Nack { delay, reason } => {
                 WireDecision::Nack { delay_ms: delay.map(ms), reason: reason.map(WireError) }
             }
+            Decision::NackKey { delay, reason } => {
+                WireDecision::NackKey { delay_ms: delay.map(ms), reason: reason.map(WireError) }
+            }
             Decision::Release => WireDecision::Release,
             Decision::Bury { reason } => WireDecision::Bury { reason: reason.map(WireError) },
         }
@@ -266,6 +275,10 @@ impl From<WireDecision> for Decision {
             WireDecision::Nack { delay_ms, reason } => {
                 let reason = reason.map(|WireError(error)| error);
                 Decision::Nack { delay: delay_ms.map(Duration::from_millis), reason }
+            }
+            WireDecision::NackKey { delay_ms, reason } => {
+                let reason = reason.map(|WireError(error)| error);
+                Decision::NackKey { delay: delay_ms.map(Duration::from_millis), reason }
             }
             WireDecision::Release => Decision::Release,
             WireDecision::Bury { reason } => Decision::Bury { reason: reason.map(|WireError(error)| error) },
@@ -319,6 +332,7 @@ mod tests {
                 },
             ),
             ("e".to_owned(), Decision::Release),
+            ("f".to_owned(), Decision::NackKey { delay: Some(Duration::from_secs(30)), reason: Some("429".into()) }),
         ];
         let ask = Ask { what: What::Settle(decisions), late: Late::No };
         assert_eq!(ask.pick(&[3, 0]).receipts(), ["d", "a"]);

@@ -44,8 +44,10 @@ pub(super) struct Fair {
     /// Keys that wait for their rate or the end of their pause, each with the time from which it may stand in line again with others, as
     /// [`Now::elapsed`].
     paced: BTreeSet<(Instant, Key)>,
-    /// The paused keys that the store has named, each with when its pause ends, as [`Now::elapsed`].
+    /// The paused keys that the store has named, or that a decision paused, each with when its pause ends, as [`Now::elapsed`].
     paused: HashMap<Key, Instant>,
+    /// Pauses that no draft has, and those of the draft which is out: the store does not know them yet.
+    pausing: [Vec<PausedKey>; 2],
     limits: KeyLimits,
     /// If keys have a rate.
     pace: Option<Pace>,
@@ -203,8 +205,24 @@ impl Fair {
         if !keys.is_empty() {
             self.paused.retain(|_, until| *until > now.elapsed);
         }
-        let until = |until: Timestamp| now.elapsed.plus(until.since(now.store));
-        self.paused.extend(keys.into_iter().map(|paused| (paused.key, until(paused.until))));
+        for PausedKey { key, until } in keys {
+            let until = now.elapsed.plus(until.since(now.store));
+            let known = self.paused.entry(key).or_insert(until);
+            *known = until.max(*known);
+        }
+    }
+
+    /// A decision pauses a key.
+    fn pause(&mut self, key: &Key, until: Timestamp, now: Now) {
+        let paused = PausedKey { key: key.clone(), until };
+        self.found_paused(vec![paused.clone()], now);
+        self.pausing[0].push(paused);
+    }
+
+    /// The pauses for the next draft.
+    pub(super) fn draft_pauses(&mut self) -> Vec<PausedKey> {
+        self.pausing[1] = std::mem::take(&mut self.pausing[0]);
+        self.pausing[1].clone()
     }
 
     /// A key of which so many messages are held stands in line again when it may have one more.
@@ -256,8 +274,9 @@ impl Fair {
     /// Messages went back that had no turn: no key has to wait for these.
     pub(super) fn forget_turns(&mut self) {
         self.next.clear();
-        // The pause of a key begins and ends while nothing is held: the store is asked again.
-        self.paused.clear();
+        // The store is asked again, but for the pauses that it does not know yet.
+        let pausing: HashSet<&Key> = self.pausing.iter().flatten().map(|paused| &paused.key).collect();
+        self.paused.retain(|key, _| pausing.contains(key));
         self.open_all();
     }
 
@@ -275,6 +294,7 @@ impl Fair {
 
     /// The store has answered the draft.
     pub(super) fn settled(&mut self) {
+        self.pausing[1].clear();
         for key in std::mem::take(&mut self.leaving) {
             let Some(count) = self.sorted.get_mut(&key) else { continue };
             count.coming = count.coming.saturating_sub(1);
@@ -487,6 +507,16 @@ impl Table {
         (fair.room_in_flight(key) == 0).then_some(KeyLimit::InFlight).or(waits.then_some(KeyLimit::Rate))
     }
 
+    /// Makes the messages of a key wait until then, in a fair group: what the memory has of them goes back.
+    pub(super) fn pause_key(&mut self, key: &Key, until: Timestamp, now: Now) {
+        let Some(fair) = self.fair.as_mut().filter(|_| self.policy.fair.is_some()) else { return };
+        fair.pause(key, until, now);
+        let is_its = |held: &Held| held.message.envelope.key.as_ref() == Some(key);
+        let mut held: Vec<Held> = extract(&mut self.ready, is_its);
+        held.extend(extract(&mut self.uncharged, is_its));
+        held.into_iter().for_each(|held| self.return_unordered(held, false));
+    }
+
     /// When a key that waits for a time may have its next delivery.
     pub fn key_opens_at(&self, key: Option<&Key>, now: Now) -> Option<Timestamp> {
         let opens_at = self.fair.as_ref()?.opens_at(key, now)?;
@@ -550,6 +580,13 @@ impl Table {
         self.uncharged = left;
         taken
     }
+}
+
+/// Takes those out of memory that are meant.
+fn extract(all: &mut VecDeque<Held>, is_meant: impl Fn(&Held) -> bool) -> Vec<Held> {
+    let (meant, others): (VecDeque<Held>, VecDeque<Held>) = all.drain(..).partition(is_meant);
+    *all = others;
+    Vec::from(meant)
 }
 
 /// Whether a message is one of those that were asked for.

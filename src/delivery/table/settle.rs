@@ -65,6 +65,7 @@ impl Table {
             fair.ended(&out.key);
         }
         let handling = now.instant.since(out.handed_at);
+        let decision = self.with_its_key(&out, decision, now);
         let dead = match decision {
             Decision::Ack => {
                 let lane = self.freed(&mut out);
@@ -79,7 +80,7 @@ impl Table {
                 self.bury_out(out, DeadLetterReason::MaxAttempts, reason, now);
                 true
             }
-            Decision::Nack { delay, reason } => {
+            Decision::Nack { delay, reason } | Decision::NackKey { delay, reason } => {
                 let failure = Some(Failure::new(now.store, out.attempt, reason.as_ref()));
                 let delay = delay.unwrap_or_else(|| self.policy.backoff.delay(out.attempt, now.chance));
                 let (next_at, attempts) = (now.store.plus(delay), out.attempt);
@@ -95,6 +96,16 @@ impl Table {
             }
         };
         Decided { ticket: self.tickets, handling, dead, again: false }
+    }
+
+    /// The nack of a message whose key waits with it.
+    fn with_its_key(&mut self, out: &Out, decision: Decision, now: Now) -> Decision {
+        let Decision::NackKey { delay, reason } = decision else { return decision };
+        let delay = delay.unwrap_or_else(|| self.policy.backoff.delay(out.attempt, now.chance));
+        if let Some(key) = &out.key {
+            self.pause_key(key, now.store.plus(delay), now);
+        }
+        Decision::Nack { delay: Some(delay), reason }
     }
 
     fn try_again(&mut self, serial: u64, mut out: Out, retried: Retried, now: Now) {
@@ -188,6 +199,7 @@ impl Table {
                 rewritten.insert(slot.reservation);
             }
         }
+        settlement.paused = self.fair.as_mut().map(|fair| fair.draft_pauses()).unwrap_or_default();
         for reservation in rewritten {
             settlement.remaining.push((reservation, self.remaining(reservation)));
         }
@@ -234,7 +246,11 @@ impl Table {
             None => self.end_late(slot, lane, late),
             Some(next_at) => {
                 let (id, attempts, failure) = (late.id.clone(), late.attempt, late.failure.clone());
+                let key = held.message.envelope.key.clone().filter(|_| late.pauses_key);
                 self.postpone(slot, &lane, Retried { id, next_at, attempts, failure });
+                if let Some(key) = key {
+                    self.pause_key(&key, next_at, now);
+                }
             }
         }
         let decided = Decided { ticket: self.tickets, handling: Duration::ZERO, dead: false, again: false };
@@ -342,6 +358,7 @@ mod tests {
         Ok(LateSettlement {
             id: MessageId::new(id)?,
             version: VERSION,
+            pauses_key: false,
             attempt: 1,
             redelivered: false,
             next_at: None,

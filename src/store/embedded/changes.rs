@@ -247,8 +247,12 @@ impl Inner {
                 stored.charge(&mut batch, &late.id, late.attempt, late.failure.as_ref())?;
             }
         }
+        let key = if late.pauses_key { decode_body(late.id.clone(), body)?.envelope.key } else { None };
+        let paused = key.zip(late.next_at).map(|(key, until)| (partition.pause_at_least(&key, until), key));
+        paused.iter().for_each(|(until, key)| stored.pause(&mut batch, key, Some(*until)));
         self.apply(batch)?;
         partition.put(counts);
+        paused.into_iter().for_each(|(until, key)| partition.found_paused(key, until));
         *seen = remembered;
         if late.next_at.is_none() {
             partition.acked_late.truncate(RECENT_DECISIONS_MAX - 1);

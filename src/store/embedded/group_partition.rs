@@ -84,6 +84,11 @@ impl GroupPartitionState {
         self.paused.len()
     }
 
+    /// How long a key is paused if it is to wait at least until then.
+    pub(super) fn pause_at_least(&self, key: &Key, until: Timestamp) -> Timestamp {
+        self.paused.get(key).map_or(until, |there| until.max(*there))
+    }
+
     /// Notes a pause that the tree has.
     pub(super) fn found_paused(&mut self, key: Key, until: Timestamp) {
         self.paused.insert(key, until);

@@ -3,7 +3,7 @@
 //! Within one process no call is lost and no answer is, so the sequence of numbered calls is trivially kept: a call is
 //! applied under the partition's lock if its epoch is still the partition's, and refused otherwise.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,8 +24,8 @@ use crate::model::message::MessageId;
 use crate::model::time::Timestamp;
 use crate::model::topic::GroupPartition;
 use crate::store::{
-    self, Acquired, Channel, Charge, Claim, Epoch, HeadState, KeyCount, MemberId, Owner, OwnerRecord, Recovered,
-    Renewal, RepairCursor, Repaired, Reservation, ReserveLimit, Reserved, Settlement, Sorted, SortedKeys,
+    self, Acquired, Channel, Charge, Claim, Epoch, HeadState, KeyCount, MemberId, Owner, OwnerRecord, PausedKey,
+    Recovered, Renewal, RepairCursor, Repaired, Reservation, ReserveLimit, Reserved, Settlement, Sorted, SortedKeys,
 };
 
 struct Handle {
@@ -177,6 +177,15 @@ impl Inner {
             }
         }
         rewrite_reservations(stored, &mut batch, epoch, settlement, &positions)?;
+        let over = if settlement.paused.is_empty() { Vec::new() } else { partition.no_longer_paused(now) };
+        over.iter().for_each(|key| stored.pause(&mut batch, key, None));
+        let mut paused = BTreeMap::new();
+        for PausedKey { key, until } in &settlement.paused {
+            let until = partition.pause_at_least(key, *until);
+            let latest = paused.entry(key).or_insert(until);
+            *latest = until.max(*latest);
+        }
+        paused.iter().for_each(|(key, until)| stored.pause(&mut batch, key, Some(*until)));
         let mut remembered = *seen;
         if !settlement.dedup_window.is_zero() {
             let until = now.plus(settlement.dedup_window);
@@ -184,6 +193,8 @@ impl Inner {
         }
         self.apply(batch)?;
         partition.put(counts);
+        partition.forget_paused(&over);
+        paused.into_iter().for_each(|(key, until)| partition.found_paused(key.clone(), until));
         *seen = remembered;
         Ok(())
     }

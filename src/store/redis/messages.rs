@@ -151,6 +151,7 @@ impl store::Messages for Redis {
             &group_partition.hash,
             &group_partition.attempts,
             &group_partition.dead_hash,
+            &group_partition.paused,
         ];
         let keys: Vec<&str> = shared.into_iter().chain(own).map(String::as_str).collect();
         let until = Clock::System.instant().plus(self.connection.timeout());
@@ -171,6 +172,7 @@ impl store::Messages for Redis {
                     .arg(late.next_at.map_or(String::new(), |next_at| next_at.as_ms().to_string()))
                     .arg(late.failure.as_ref().map_or(String::new(), encode_attempt))
                     .arg(u8::from(late.redelivered))
+                    .arg(u8::from(late.pauses_key))
             }))
         };
         let read = |mut reply: Reply| reply.text()?.chars().map(late_fate).collect();

@@ -313,7 +313,7 @@ impl Owner for RedisOwner {
         let GroupPartition { topic, partition, .. } = self.group_partition.clone();
         let (own, shared) = (self.keys(), self.shared.keys.partition(&topic, partition));
         let keys = [&own.reservations, &own.zset, &own.hash, &own.attempts, &own.dead_zset, &own.dead_hash];
-        let by_key: &[&String] = if settlement.sorted.is_empty() { &[] } else { &[&own.by_key] };
+        let by_key: &[&String] = if is_by_key(settlement) { &[&own.by_key, &own.paused] } else { &[] };
         let keys = [&keys[..], &[&shared.seen], by_key, &[&shared.generation]].concat();
         let keys: Vec<&str> = keys.into_iter().map(String::as_str).collect();
         let call = self.numbered_call(&SCRIPTS.settle, &keys);
@@ -434,14 +434,25 @@ fn settlement_args(
     for (reservation, _) in gone {
         call = call.arg(field(epoch, *reservation));
     }
-    if !settlement.sorted.is_empty() {
+    if is_by_key(settlement) {
         call = call.arg(3 * settlement.sorted.len());
     }
     for sorted in &settlement.sorted {
         let score = SORTED.saturating_add(sorted.ready_at.as_ms());
         call = call.arg(score).arg(sorted.id.as_str()).arg(sorted_entry(sorted));
     }
+    if is_by_key(settlement) {
+        call = call.arg(2 * settlement.paused.len());
+    }
+    for PausedKey { key, until } in &settlement.paused {
+        call = call.arg(until.as_ms()).arg(key.as_str());
+    }
     Ok(call)
+}
+
+/// Whether its call has a part about keys.
+fn is_by_key(settlement: &Settlement) -> bool {
+    !settlement.sorted.is_empty() || !settlement.paused.is_empty()
 }
 
 /// The entry of a sorted message among those of its key. No key has a NUL.

@@ -5,7 +5,7 @@ use std::num::NonZeroU16;
 use std::time::Duration;
 
 use dwell::broker::{Broker, GroupRequest, Options, PauseFor, ReserveRequest};
-use dwell::delivery::{Decision, Delivery};
+use dwell::delivery::{Decision, Delivery, Verdict};
 use dwell::model::error::{Kind, Result};
 use dwell::model::limits::DELAY_MAX;
 use dwell::model::message::{GroupName, Key, MessageId, NewMessage, TopicName};
@@ -18,6 +18,8 @@ stories! {
     a_paused_key_waits_and_others_do_not, a_key_that_is_resumed_continues, messages_that_come_later_wait_too,
     the_next_owner_keeps_the_pause, the_last_pause_counts, a_key_waits_in_its_group_alone, what_cannot_be_paused_is_refused,
     a_pause_counts_in_a_fair_group_alone, many_keys_are_paused_and_listed, deliveries_in_flight_are_settled,
+    a_nack_pauses_its_key, a_nack_never_shortens_a_pause, the_pause_of_a_nack_outlives_its_owner,
+    a_late_nack_pauses_its_key, the_last_attempt_pauses_its_key_too, elsewhere_the_nack_of_a_key_is_a_nack,
 }
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -295,5 +297,134 @@ async fn deliveries_in_flight_are_settled(world: World) -> Result<()> {
     }
     attempts.sort_unstable();
     assert_eq!(attempts, [1, 2], "no attempt was charged by the pause");
+    Ok(())
+}
+
+fn nack_key(delay: Duration) -> Decision {
+    Decision::NackKey { delay: Some(delay), reason: Some("429".into()) }
+}
+
+async fn a_nack_pauses_its_key(world: World) -> Result<()> {
+    let shop = Shop::open(&world).await?;
+    shop.push("busy", 1_500).await?;
+    let taken = shop.reserve_of("default", 3).await?;
+    shop.decide(&taken[..1], nack_key(MINUTE)).await?;
+    // The owner has messages of the key in memory, and has sorted others.
+    for n in 0..10 {
+        shop.nothing_else_comes(&format!("k{n}")).await?;
+    }
+    assert_eq!(
+        (shop.waits_for("busy").await?.map(|(reason, _)| reason), shop.paused().await?),
+        (Some("key_paused"), vec!["busy".to_owned()])
+    );
+    // Those that are out are settled, and a second one moves the end.
+    shop.decide(&taken[1..2], Decision::Ack).await?;
+    world.pass(30_000);
+    shop.decide(&taken[2..], nack_key(MINUTE)).await?;
+    world.pass(30_000);
+    shop.nothing_else_comes("late").await?;
+    world.pass(30_000);
+    let mut attempts = Vec::new();
+    while attempts.len() < 1_499 {
+        let taken = shop.reserve_of("default", 1_000).await?;
+        shop.decide(&taken, Decision::Ack).await?;
+        attempts.extend(taken.iter().map(|delivery| delivery.attempt));
+    }
+    assert_eq!(attempts.iter().filter(|attempt| **attempt == 2).count(), 2, "only the nacked ones had an attempt");
+    assert_eq!(attempts.iter().filter(|attempt| **attempt == 1).count(), 1_497);
+    Ok(())
+}
+
+async fn a_nack_never_shortens_a_pause(world: World) -> Result<()> {
+    let shop = Shop::open(&world).await?;
+    shop.push("busy", 3).await?;
+    let taken = shop.reserve_of("default", 1).await?;
+    let until = shop.pause("busy", PauseFor::Span(10 * MINUTE)).await?;
+    shop.decide(&taken, nack_key(MINUTE)).await?;
+    world.pass(2 * 60_000);
+    shop.nothing_else_comes("other").await?;
+    assert_eq!(shop.waits_for("busy").await?, Some(("key_paused", Some(until))));
+    shop.resume("busy").await?;
+    assert_eq!(shop.take(3).await?, ["busy"; 3]);
+    Ok(())
+}
+
+async fn the_pause_of_a_nack_outlives_its_owner(world: World) -> Result<()> {
+    let shop = Shop::open(&world).await?;
+    shop.push("busy", 600).await?;
+    let taken = shop.reserve_of("default", 1).await?;
+    shop.decide(&taken, nack_key(MINUTE)).await?;
+    shop.running.stop().await;
+    let next = Shop::start(&world)?;
+    for n in 0..5 {
+        next.nothing_else_comes(&format!("k{n}")).await?;
+    }
+    world.pass(60_000);
+    assert_eq!(next.take(600).await?.len(), 600);
+    Ok(())
+}
+
+/// Its owner is gone: the store, or the next owner, applies it.
+async fn a_late_nack_pauses_its_key(world: World) -> Result<()> {
+    for is_owned in [false, true] {
+        let shop = Shop::open(&world).await?;
+        shop.push("busy", 600).await?;
+        let taken = shop.reserve_of("default", 1).await?;
+        shop.running.stop().await;
+        let next = Shop::start(&world)?;
+        if is_owned {
+            next.pause("busy", PauseFor::Span(MINUTE / 2)).await?;
+            next.nothing_else_comes("other").await?;
+        }
+        let decisions = vec![(taken[0].receipt.to_string(), nack_key(MINUTE))];
+        let (topic, group) = (orders()?, GroupName::standard());
+        let settled = next.broker.settle_anywhere(&topic, &group, decisions, true);
+        let ruled = world.as_time_passes(settled).await?;
+        assert_eq!(ruled[0].verdict, Verdict::Nacked, "{is_owned}");
+        for n in 0..5 {
+            next.nothing_else_comes(&format!("k{n}")).await?;
+        }
+        assert_eq!(next.paused().await?, ["busy"]);
+        world.pass(31_000);
+        next.nothing_else_comes("late").await?;
+        next.broker.delete_topic(&orders()?).await?;
+        next.running.stop().await;
+        world.pass(60_000);
+    }
+    Ok(())
+}
+
+async fn the_last_attempt_pauses_its_key_too(world: World) -> Result<()> {
+    let shop = Shop::open(&world).await?;
+    let message = |id: &str| -> Result<NewMessage> {
+        let message = NewMessage::new("x").id(MessageId::new(id)?).key(Key::new("busy")?);
+        Ok(NewMessage { max_attempts: Some(1), ..message })
+    };
+    shop.broker.push(&orders()?, message("first")?).await?;
+    shop.broker.push(&orders()?, message("second")?).await?;
+    let taken = shop.reserve_of("default", 1).await?;
+    shop.decide(&taken, nack_key(MINUTE)).await?;
+    shop.nothing_else_comes("other").await?;
+    world.pass(60_000);
+    assert_eq!(shop.take(1).await?, ["busy"]);
+    let (_, stats) = shop.broker.group(&orders()?, &GroupName::standard()).await?;
+    assert_eq!(stats.iter().map(|(_, stats)| stats.dead).sum::<u64>(), 1);
+    Ok(())
+}
+
+/// In a group that is not fair, and for a message without a key.
+async fn elsewhere_the_nack_of_a_key_is_a_nack(world: World) -> Result<()> {
+    let shop = Shop::open(&world).await?;
+    shop.broker.push_batch(&orders()?, vec![NewMessage::new("x"), NewMessage::new("y")]).await?;
+    let taken = shop.reserve_of("default", 1).await?;
+    shop.decide(&taken, nack_key(MINUTE)).await?;
+    assert_eq!(shop.take(1).await?, [""]);
+    shop.take_turns("default", Fairness::None).await?;
+    shop.push("busy", 2).await?;
+    let taken = shop.reserve_of("default", 1).await?;
+    shop.decide(&taken, nack_key(MINUTE)).await?;
+    assert_eq!(shop.take(1).await?, ["busy"]);
+    world.pass(60_000);
+    assert_eq!(shop.take(2).await?.len(), 2);
     Ok(())
 }

@@ -107,7 +107,15 @@ fn part(call: &Call, at: u32) -> CallPart {
 }
 
 fn late_ack(id: &str, version: Version, redelivered: bool) -> Result<LateSettlement> {
-    Ok(LateSettlement { id: MessageId::new(id)?, version, attempt: 1, redelivered, next_at: None, failure: None })
+    Ok(LateSettlement {
+        pauses_key: false,
+        id: MessageId::new(id)?,
+        version,
+        attempt: 1,
+        redelivered,
+        next_at: None,
+        failure: None,
+    })
 }
 
 fn end(id: &str, version: Version) -> Result<Change> {

@@ -323,7 +323,8 @@ async fn sorted_message_is_found_by_the_verbs_of_clients() -> Result<()> {
     assert!(matches!(there, Rescheduled::Done(_)), "{there:?}");
     let version = taken.messages[2].version;
     let id = MessageId::new("a3")?;
-    let ack = LateSettlement { id, version, attempt: 1, redelivered: false, next_at: None, failure: None };
+    let ack =
+        LateSettlement { pauses_key: false, id, version, attempt: 1, redelivered: false, next_at: None, failure: None };
     let call = new_call(&*shop.orders.store.backend, 1);
     let (group, messages) = (GroupName::standard(), &shop.orders.store.messages);
     let late = messages.settle_late(&shop.orders.descriptor, Partition(0), &group, &call, &[ack]).await?;
@@ -348,7 +349,8 @@ async fn late_settlement_ends_a_sorted_message_that_was_delivered() -> Result<()
     let again = shop.sort(&[]).await?;
     assert_eq!((ids_of(&again.messages), again.messages[0].ready_at), (vec!["a1"], next_at));
     let id = MessageId::new("a1")?;
-    let ack = LateSettlement { id, version, attempt: 1, redelivered: false, next_at: None, failure: None };
+    let ack =
+        LateSettlement { pauses_key: false, id, version, attempt: 1, redelivered: false, next_at: None, failure: None };
     let call = new_call(&*shop.orders.store.backend, 1);
     let (group, messages) = (GroupName::standard(), &shop.orders.store.messages);
     let late = messages.settle_late(&shop.orders.descriptor, Partition(0), &group, &call, &[ack]).await?;

@@ -17,12 +17,18 @@ MESSAGE, CLASS, STACK = 1000, 256, 4096
 
 
 class Retry(Exception):
-    """Raised by a handler: deliver the message again, after `after` or the backoff of its topic."""
+    """Raised by a handler: deliver the message again, after `after` or the backoff of its topic.
 
-    def __init__(self, reason: str = "", *, after: Duration | None = None) -> None:
+    With `pause_key` all messages of its key wait as long, and no attempt of theirs is counted, as for a 429 with ``Retry-After`` of a
+    customer's endpoint. Only in a fair group: in another one the broker refuses it, and delivers the message again after its
+    visibility timeout.
+    """
+
+    def __init__(self, reason: str = "", *, after: Duration | None = None, pause_key: bool = False) -> None:
         duration_field("after", after)
         super().__init__(reason)
         self.after = after
+        self.pause_key = pause_key
 
 
 class Bury(Exception):

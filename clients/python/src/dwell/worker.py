@@ -391,7 +391,8 @@ class Worker:
             elif isinstance(error, Bury):
                 self._decide(slot, "nack", bury=True, **self._reason(error))
             elif isinstance(error, Retry):
-                self._decide(slot, "nack", **self._reason(error), **duration_field("delay", error.after))
+                pause = {"pause_key": True} if error.pause_key else {}
+                self._decide(slot, "nack", **self._reason(error), **duration_field("delay", error.after), **pause)
             else:
                 log.warning("handler of %s failed", slot.delivery.id, exc_info=error)
                 self._decide(slot, "nack", **self._reason(error))

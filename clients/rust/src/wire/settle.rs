@@ -114,6 +114,10 @@ pub struct Nack {
     /// Receipts with neither `delay` nor `bury` can never succeed: make them dead letters. Not together with `delay`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub bury: bool,
+    /// Receipts with neither `delay` nor `bury`: all messages of their keys wait as long as they do, and no attempt of those is counted, as for
+    /// a 429 with `Retry-After` of a customer's endpoint. Only in a fair group; not together with `bury`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub pause_key: bool,
     /// Also deliveries that have ended, if their messages wait and no consumer has had them since. Default false. A late
     /// `bury` does not count.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -124,7 +128,7 @@ impl Nack {
     /// These deliveries: their receipts, or [`Nacked`] that say more.
     pub fn of(nacked: impl IntoIterator<Item = impl Into<Nacked>>) -> Nack {
         let receipts = Items(nacked.into_iter().map(|nacked| TextOr(nacked.into())).collect());
-        Nack { receipts, delay: None, delay_ms: None, reason: None, bury: false, late: false }
+        Nack { receipts, delay: None, delay_ms: None, reason: None, bury: false, pause_key: false, late: false }
     }
 
     /// The time until the next attempt. Default: the topic's backoff.
@@ -140,6 +144,11 @@ impl Nack {
     /// They can never succeed: their messages become dead letters.
     pub fn bury(self) -> Nack {
         Nack { bury: true, ..self }
+    }
+
+    /// All messages of their keys wait as long as they do. Only in a fair group.
+    pub fn pause_key(self) -> Nack {
+        Nack { pause_key: true, ..self }
     }
 
     /// Also deliveries that have ended, if no consumer has had their messages since.
@@ -223,11 +232,14 @@ pub struct Nacked {
     /// It can never succeed: make it dead at once.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     pub bury: Option<bool>,
+    /// All messages of its key wait as long as it does, and no attempt of those is counted. Only in a fair group; not together with `bury`.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    pub pause_key: Option<bool>,
 }
 
 impl From<String> for Nacked {
     fn from(receipt: String) -> Nacked {
-        Nacked { receipt, delay: None, delay_ms: None, reason: None, bury: None }
+        Nacked { receipt, delay: None, delay_ms: None, reason: None, bury: None, pause_key: None }
     }
 }
 
@@ -246,6 +258,11 @@ impl Nacked {
     /// Why it failed; kept as the last error.
     pub fn reason(self, reason: impl Into<Reason>) -> Nacked {
         Nacked { reason: Some(TextOr(reason.into())), ..self }
+    }
+
+    /// All messages of its key wait as long as it does. Only in a fair group.
+    pub fn pause_key(self) -> Nacked {
+        Nacked { pause_key: Some(true), ..self }
     }
 
     /// It can never succeed: its message becomes a dead letter.

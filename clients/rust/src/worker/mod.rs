@@ -355,7 +355,12 @@ async fn drain(shared: &Arc<Shared>) {
             longest = longest.max(slot.visibility);
             if slot.decision.is_none() && !slot.is_lost {
                 let reason = Reason::Text("the worker stopped before the handler had finished".to_owned());
-                slot.decide(Decision::Nack { delay: Some(Duration::ZERO), reason: Some(reason), bury: false });
+                slot.decide(Decision::Nack {
+                    delay: Some(Duration::ZERO),
+                    reason: Some(reason),
+                    bury: false,
+                    pause_key: false,
+                });
                 slot.end();
             }
         }

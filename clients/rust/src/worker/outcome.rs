@@ -44,7 +44,7 @@ pub struct Failure {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Outcome {
     Failed,
-    Retry(Duration),
+    Retry { after: Duration, pauses_key: bool },
     Bury,
 }
 
@@ -72,7 +72,8 @@ impl Failure {
         let any: &dyn Any = error;
         if let Some(retry) = any.downcast_ref::<Retry>() {
             let message = retry.reason.clone().unwrap_or_default();
-            return Failure { outcome: Outcome::Retry(retry.after), ..Failure::new(message) };
+            let outcome = Outcome::Retry { after: retry.after, pauses_key: retry.pauses_key };
+            return Failure { outcome, ..Failure::new(message) };
         }
         if let Some(bury) = any.downcast_ref::<Bury>() {
             return Failure { outcome: Outcome::Bury, ..Failure::new(bury.reason.clone()) };
@@ -206,13 +207,19 @@ pub(super) fn note_panics() {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Retry {
     after: Duration,
+    pauses_key: bool,
     reason: Option<String>,
 }
 
 impl Retry {
     /// So long from now.
     pub fn after(after: Duration) -> Retry {
-        Retry { after, reason: None }
+        Retry { after, pauses_key: false, reason: None }
+    }
+
+    /// All messages of its key wait as long as this one, as for an endpoint that answers 429 with `Retry-After`. Only in a fair group.
+    pub fn pause_key(self) -> Retry {
+        Retry { pauses_key: true, ..self }
     }
 
     /// Why, which is kept as the last error.

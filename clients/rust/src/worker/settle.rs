@@ -32,6 +32,8 @@ struct Nacked<'a> {
     reason: Option<&'a Reason>,
     #[serde(skip_serializing_if = "Option::is_none")]
     bury: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pause_key: Option<bool>,
 }
 
 #[derive(Serialize)]
@@ -124,11 +126,12 @@ fn gather(state: &State) -> Result<Gathered, Instant> {
 
 async fn ask(shared: &Shared, gathered: &Gathered) -> Result<Vec<Settled>, Unsettled> {
     let nacked = |(receipt, decision): &'_ (String, Decision)| match decision {
-        Decision::Nack { delay, reason, bury } => serde_json::to_value(Nacked {
+        Decision::Nack { delay, reason, bury, pause_key } => serde_json::to_value(Nacked {
             receipt,
             delay_ms: delay.map(crate::wire::time::ms_up),
             reason: reason.as_ref(),
             bury: bury.then_some(true),
+            pause_key: pause_key.then_some(true),
         }),
         Decision::Ack | Decision::Release => serde_json::to_value(receipt),
     };

@@ -116,7 +116,7 @@ impl Event {
 #[derive(Debug, Clone)]
 pub(super) enum Decision {
     Ack,
-    Nack { delay: Option<Duration>, reason: Option<Reason>, bury: bool },
+    Nack { delay: Option<Duration>, reason: Option<Reason>, bury: bool, pause_key: bool },
     Release,
 }
 
@@ -299,12 +299,12 @@ impl Shared {
                 warn!(id = slot.delivery.id, reason = failure.message(), "handler failed");
             }
             let reason = failure.reason(self.options.error_details);
-            let (delay, bury) = match failure.outcome {
-                Outcome::Failed => (None, false),
-                Outcome::Retry(after) => (Some(after), false),
-                Outcome::Bury => (None, true),
+            let (delay, bury, pause_key) = match failure.outcome {
+                Outcome::Failed => (None, false, false),
+                Outcome::Retry { after, pauses_key } => (Some(after), false, pauses_key),
+                Outcome::Bury => (None, true, false),
             };
-            slot.decide(Decision::Nack { delay, reason, bury });
+            slot.decide(Decision::Nack { delay, reason, bury, pause_key });
         });
     }
 }

@@ -61,6 +61,7 @@ async fn handle(script: Value, delivery: Delivery, wrong: Arc<Wrong>) -> Result<
     }
     if let Some(after) = then["retry"].as_str() {
         let retry = Retry::after(parse_span(after).map_err(Failure::new)?);
+        let retry = if then["pause_key"] == true { retry.pause_key() } else { retry };
         return Err(match then["reason"].as_str() {
             Some(reason) => retry.reason(reason).into(),
             None => retry.into(),

@@ -1,11 +1,11 @@
 -- settle: applies an owner's decisions about reserved messages, all or none.
 --   KEYS[1] T:<group>:r  [2] T:<group>:z  [3] T:<group>:h  [4] T:<group>:a  [5] T:<group>:dz  [6] T:<group>:dh  [7] T:seen
---   [8] T:<group>:k, only with sorted messages  [8] or [9] T:gen
+--   only with sorted messages or paused keys [8] T:<group>:k  [9] T:<group>:p   [8] or [10] T:gen
 --   ARGV[1..3] the call sequence   ARGV[4] dedup window, ms
 --   then six blocks, each with its number of values in front: acked (id) · scheduled again (ms, id)
 --   · charged (id, attempts and due ms, line of the history or '') · buried (id, dead record, line of the history or '')
 --   · reservations that remain (field, ids) · reservations with nothing left (field)
---   and behind them, only with sorted messages, one more: sorted (score, id, entry of T:<group>:k)
+--   and behind them, only with sorted messages or paused keys, two more: sorted (score, id, entry of T:<group>:k) · paused (ms, key)
 -- Returns {'OK', owner line} or what the call sequence answers.
 -- A body leaves the hash only here, and only through the call sequence, so an old epoch removes nothing. A repeat does nothing.
 if applied then return repeated({'OK', line}) end
@@ -80,6 +80,11 @@ if ARGV[at] then
     if redis.call('HEXISTS', KEYS[3], id) == 1 and redis.call('ZADD', KEYS[2], 'NX', score, id) == 1 then
       redis.call('ZADD', KEYS[8], '0', entry)
     end
+  end
+  from, to = block()
+  if to >= from then
+    redis.call('ZREMRANGEBYSCORE', KEYS[9], '-inf', now)
+    redis.call('ZADD', KEYS[9], 'GT', unpack(ARGV, from, to))
   end
 end
 redis.call('HSET', KEYS[1], '@', line)

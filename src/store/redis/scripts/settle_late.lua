@@ -2,10 +2,12 @@
 --   the ack is for that too.
 --   KEYS[1] T:gen   KEYS[2] T:c:<stream>   KEYS[3] T:seen   KEYS[4] T:gone   KEYS[5] T:wake
 --   KEYS[6] T:<group>:r   KEYS[7] T:<group>:z   KEYS[8] T:<group>:h   KEYS[9] T:<group>:a   KEYS[10] T:<group>:dh
+--   KEYS[11] T:<group>:p
 --   ARGV[1] as in _history   ARGV[2] valid until, ms   ARGV[3] time override, us, or ''   ARGV[4] number of the call
 --   ARGV[5] dedup window, ms   ARGV[6] 1 with ordering, else 0   ARGV[7] group
 --   then (id, version us, attempts, due again ms or '' for an ack, line of the history or '',
---   1 if an ack counts after more attempts too, and for what is gone, else 0)
+--   1 if an ack counts after more attempts too, and for what is gone, else 0,
+--   1 if the key of the message is paused until it is due again, else 0)
 -- Returns {'OK', now us, a letter for each: d done, r done before, g gone, f in flight, o over} or, with nothing changed,
 --   a refusal of _history, {'LATE', now us} {'GAP', now us}.
 -- A crash before or after leaves all or nothing. Repeats and late copies as in push. Body and id leave together, as in cancel.
@@ -30,7 +32,7 @@ local on_its_way = moving_ids(KEYS[6])
 local head = tonumber(redis.call('ZRANGE', z, '0', '0', 'WITHSCORES')[2] or math.huge)
 local earliest = math.huge
 
-local function settle(id, version, attempts, next_at, failure, redelivered)
+local function settle(id, version, attempts, next_at, failure, redelivered, pauses_key)
   local body = redis.call('HGET', h, id)
   if not body then
     if next_at ~= '' then return 'o' end
@@ -61,13 +63,15 @@ local function settle(id, version, attempts, next_at, failure, redelivered)
     redis.call('ZADD', z, next_at, id)
     earliest = math.min(earliest, tonumber(next_at))
   end
+  local key = pauses_key and key_of(body)
+  if key then redis.call('ZADD', KEYS[11], 'GT', next_at, key) end
   return 'd'
 end
 
 local letters = {}
-for i = 8, #ARGV, 6 do
+for i = 8, #ARGV, 7 do
   local version, attempts, redelivered = tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2]), ARGV[i + 5] == '1'
-  letters[#letters + 1] = settle(ARGV[i], version, attempts, ARGV[i + 3], ARGV[i + 4], redelivered)
+  letters[#letters + 1] = settle(ARGV[i], version, attempts, ARGV[i + 3], ARGV[i + 4], redelivered, ARGV[i + 6] == '1')
 end
 -- More than were added, so that it shrinks.
 local old = window > 0 and redis.call('ZRANGE', seen, '-inf', now, 'BYSCORE', 'LIMIT', 0, #letters + 17) or {}

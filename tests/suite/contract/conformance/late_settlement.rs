@@ -24,7 +24,15 @@ async fn failed(world: &World, orders: &TestTopic, id: &str) -> Result<(Box<dyn 
 }
 
 fn ack(id: &str, version: Version, attempt: u32) -> Result<LateSettlement> {
-    Ok(LateSettlement { id: MessageId::new(id)?, version, attempt, redelivered: false, next_at: None, failure: None })
+    Ok(LateSettlement {
+        pauses_key: false,
+        id: MessageId::new(id)?,
+        version,
+        attempt,
+        redelivered: false,
+        next_at: None,
+        failure: None,
+    })
 }
 
 async fn settle(orders: &TestTopic, settlements: &[LateSettlement]) -> Result<Vec<LateFate>> {

@@ -82,7 +82,7 @@ pub(super) async fn sorted_message_is_settled_late(world: World) -> Result<()> {
     counts_at_least(&mut owner, &[of(None, 1)?, of(A, 2)?, of(Some("b"), 1)?]).await?;
     let late = |n: usize, next_at| {
         let (id, version) = (taken.messages[n].id.clone(), taken.messages[n].version);
-        LateSettlement { id, version, attempt: 1, redelivered: false, next_at, failure: None }
+        LateSettlement { pauses_key: false, id, version, attempt: 1, redelivered: false, next_at, failure: None }
     };
     let settlements = [late(0, None), late(1, Some(world.now().plus(Duration::from_millis(50))))];
     let (call, group) = (new_call(&*orders.store.backend, 1), GroupName::standard());
@@ -122,7 +122,15 @@ pub(super) async fn sorted_message_behind_many_that_ended_is_found(world: World)
         owner.settle(&sorts(&taken)?).await?;
         late.extend(taken.messages.into_iter().filter(|taken| taken.id.as_str() != "last").map(|taken| {
             let (id, version) = (taken.id, taken.version);
-            LateSettlement { id, version, attempt: 1, redelivered: false, next_at: None, failure: None }
+            LateSettlement {
+                pauses_key: false,
+                id,
+                version,
+                attempt: 1,
+                redelivered: false,
+                next_at: None,
+                failure: None,
+            }
         }));
     }
     assert_eq!(late.len(), ENDED);

@@ -486,7 +486,7 @@ impl Game {
         let later = self.world.now().plus(Duration::from_millis(self.random.u64(0..50)));
         let next_at = self.random.bool().then_some(later);
         let redelivered = self.random.bool();
-        let late = LateSettlement { id, version, attempt, redelivered, next_at, failure: None };
+        let late = LateSettlement { pauses_key: false, id, version, attempt, redelivered, next_at, failure: None };
         let call = new_call(&*self.topic.store.backend, 1);
         let (descriptor, messages) = (&self.topic.descriptor, &self.topic.store.messages);
         let settlements = std::slice::from_ref(&late);

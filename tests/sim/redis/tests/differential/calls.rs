@@ -504,7 +504,12 @@ impl Calls {
                         let score = ((1_u64 << 42) + due).to_string();
                         say_all(&mut words, &[&score, &id, &format!("{key}\0{due:013}{id}")]);
                     }
-                    keys.push(g("k"));
+                    keys.extend([g("k"), g("p")]);
+                    let pauses = self.random.usize(..3);
+                    words.push((2 * pauses).to_string().into_bytes());
+                    for key in KEYS.iter().take(pauses) {
+                        say_all(&mut words, &[&self.due().to_string(), key]);
+                    }
                 }
                 keys.push(t("gen"));
                 keys
@@ -536,8 +541,11 @@ impl Calls {
                     words.push(if self.is(2) { Vec::new() } else { self.due().to_string().into_bytes() });
                     words.push(if self.is(8) { b"5\n".to_vec() } else { Vec::new() });
                     words.push(self.random.u32(..2).to_string().into_bytes());
+                    words.push(self.random.u32(..2).to_string().into_bytes());
                 }
-                vec![t("gen"), memory, t("seen"), t("gone"), t("wake"), g("r"), g("z"), g("h"), g("a"), g("dh")]
+                let shared = [t("gen"), memory, t("seen"), t("gone"), t("wake")];
+                let own = ["r", "z", "h", "a", "dh", "p"].map(g);
+                shared.into_iter().chain(own).collect()
             }
             "start" => {
                 say_all(&mut words, &[&prev, &cur, &now]);

@@ -39,6 +39,7 @@ record Decision(String verb, Map<String, Object> fields) {
             return nack(
                     new Body()
                             .with("delay", retry.after)
+                            .with("pause_key", retry.pausesKey ? true : null)
                             .with("reason", asked(thrown, hasDetails)));
         }
         return nack(new Body().with("reason", reason(thrown, message(thrown), hasDetails)));

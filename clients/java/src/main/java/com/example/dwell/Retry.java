@@ -9,6 +9,7 @@ import java.time.Duration;
 public final class Retry extends RuntimeException {
     private static final long serialVersionUID = 1;
     final Duration after;
+    boolean pausesKey;
 
     /** Delivers the message again after this time, which is rounded up to milliseconds. */
     public Retry(Duration after) {
@@ -24,5 +25,17 @@ public final class Retry extends RuntimeException {
     public Retry(Duration after, String reason, Throwable cause) {
         super(reason, cause);
         this.after = Checks.notNegative("after", after);
+    }
+
+    /**
+     * All messages of the key wait as long as this one, and no attempt of theirs is counted, as for
+     * a 429 with {@code Retry-After} of a customer's endpoint. Only in a fair group: in another one
+     * the broker refuses it, and delivers the message again after its visibility timeout.
+     *
+     * @return this
+     */
+    public Retry pauseKey() {
+        pausesKey = true;
+        return this;
     }
 }

@@ -178,7 +178,8 @@ final class Conformance {
             int depth = then.get("depth") instanceof Long number ? number.intValue() : 0;
             panic(text(then, "panic"), depth);
         } else if (then.containsKey("retry")) {
-            throw new Retry(duration(text(then, "retry")), text(then, "reason"));
+            Retry retry = new Retry(duration(text(then, "retry")), text(then, "reason"));
+            throw Boolean.TRUE.equals(then.get("pause_key")) ? retry.pauseKey() : retry;
         } else if (then.containsKey("bury")) {
             throw new Bury(text(then, "bury"));
         }
