@@ -72,19 +72,28 @@ fn member(report: MemberReport) -> Member {
 }
 
 fn keys(GroupKeys { keys, is_complete }: GroupKeys, paused: PausedKeys) -> Keys {
-    let state = |HeldKey { key, ready, in_flight, limit, opens_at }| KeyState {
-        key: key.map(|key: Key| key.to_string()),
-        ready,
-        in_flight,
-        reason: limit.map(|limit: KeyLimit| limit.reason().into()),
-        until: opens_at,
+    // An owner learns that a key is paused when it asks the store for its messages.
+    let paused_until = |key: &Option<Key>| {
+        let paused = paused.first.iter().find(|paused| key.as_ref() == Some(&paused.key));
+        paused.map(|paused| paused.until)
+    };
+    let state = |HeldKey { key, ready, in_flight, limit, opens_at }| {
+        let paused_until = paused_until(&key).filter(|_| ready > 0);
+        let limit = if paused_until.is_some() { Some(KeyLimit::Pause) } else { limit };
+        KeyState {
+            key: key.map(|key: Key| key.to_string()),
+            ready,
+            in_flight,
+            reason: limit.map(|limit| limit.reason().into()),
+            until: paused_until.or(opens_at),
+        }
     };
     Keys {
         count: keys.count,
         complete: is_complete,
         busiest: keys.busiest.into_iter().map(state).collect(),
         paused_count: paused.count,
-        paused: paused.first.into_iter().map(|paused| key_pause(&paused.key, Some(paused.until))).collect(),
+        paused: paused.first.iter().map(|paused| key_pause(&paused.key, Some(paused.until))).collect(),
     }
 }
 

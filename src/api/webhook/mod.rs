@@ -243,7 +243,7 @@ impl Subscription {
         Decision::Nack { delay, reason }
     }
 
-    /// A target that names a time for all requests, with 429 or 503, does so for the key of the message, if keys have turns of their own.
+    /// A target that names a time for all requests, with 429 or 503, does so for the key of the message, in a fair group.
     async fn with_its_key(&self, decision: Decision, answer: &EndpointAnswer) -> Decision {
         let is_fair = async || {
             let known = self.broker.cached_topic(&self.topic).await;

@@ -20,7 +20,7 @@ use super::{Embedded, Inner};
 use crate::codec::body_due_at;
 use crate::model::error::{Error, Kind, Result};
 use crate::model::limits::{CALL_IDS_MAX, RECOVER_IDS_MAX, SORTED_KEYS_MAX};
-use crate::model::message::MessageId;
+use crate::model::message::{Key, MessageId};
 use crate::model::time::Timestamp;
 use crate::model::topic::GroupPartition;
 use crate::store::{
@@ -177,15 +177,7 @@ impl Inner {
             }
         }
         rewrite_reservations(stored, &mut batch, epoch, settlement, &positions)?;
-        let over = if settlement.paused.is_empty() { Vec::new() } else { partition.no_longer_paused(now) };
-        over.iter().for_each(|key| stored.pause(&mut batch, key, None));
-        let mut paused = BTreeMap::new();
-        for PausedKey { key, until } in &settlement.paused {
-            let until = partition.pause_at_least(key, *until);
-            let latest = paused.entry(key).or_insert(until);
-            *latest = until.max(*latest);
-        }
-        paused.iter().for_each(|(key, until)| stored.pause(&mut batch, key, Some(*until)));
+        let (over, paused) = pauses(stored, &mut batch, partition, settlement, now);
         let mut remembered = *seen;
         if !settlement.dedup_window.is_zero() {
             let until = now.plus(settlement.dedup_window);
@@ -417,6 +409,29 @@ pub(super) fn unschedule(stored: &Stored<'_>, batch: &mut Batch, counts: &mut Co
         stored.unschedule(batch, counts, id, score)?;
     }
     Ok(())
+}
+
+/// Pauses the keys of a settlement, and forgets the pauses that are over: which keys these are, and until when the others wait.
+fn pauses<'a>(
+    stored: &Stored<'_>,
+    batch: &mut Batch,
+    partition: &GroupPartitionState,
+    settlement: &'a Settlement,
+    now: Timestamp,
+) -> (Vec<Key>, BTreeMap<&'a Key, Timestamp>) {
+    let mut paused = BTreeMap::new();
+    if settlement.paused.is_empty() {
+        return (Vec::new(), paused);
+    }
+    for PausedKey { key, until } in &settlement.paused {
+        let until = partition.pause_at_least(key, *until);
+        let latest = paused.entry(key).or_insert(until);
+        *latest = until.max(*latest);
+    }
+    let over = partition.no_longer_paused(now);
+    over.iter().for_each(|key| stored.pause(batch, key, None));
+    paused.iter().for_each(|(key, until)| stored.pause(batch, key, Some(*until)));
+    (over, paused)
 }
 
 /// Where the messages stood whose reservations a settlement rewrites; none in a topic without ordering.

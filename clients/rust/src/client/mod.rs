@@ -261,6 +261,9 @@ pub(crate) fn group_path(topic: &str, group: &str) -> Result<String, Error> {
 
 pub(crate) fn key_path(topic: &str, group: &str, key: &str) -> Result<String, Error> {
     not_empty("key", key)?;
+    if matches!(key, "." | "..") {
+        return Err(Error::argument("the key is a step of a path: pause the group"));
+    }
     Ok(format!("{}/keys/{}", group_path(topic, group)?, encode(key)))
 }
 

@@ -58,7 +58,7 @@ export function topic(topic, place, page) {
     draw(partitions, partitionTable(counts, group, detail.members));
     draw(members, known ? memberTable(topic, detail) : empty(`${topic} has no group ${group}.`, element("p", {}, "The groups above are all that there are.")));
     // Only the keys of a fair group are told apart.
-    draw(keys, detail.keys ? section(`Keys of ${group}`, keyTable(detail)) : null);
+    draw(keys, detail.keys ? section(`Keys of ${group}`, keyTable(topic, detail, page.again)) : null);
     if (!known) return;
     await forecast.reading();
   });

@@ -6,11 +6,15 @@ mod target_killed;
 mod shop;
 
 use std::convert::Infallible;
+use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::http::StatusCode;
+use dwell::broker::GroupRequest;
 use dwell::model::error::{Error, Result};
 use dwell::model::message::{Key, MessageId, NewMessage};
+use dwell::model::retry::{Backoff, LadderStep};
+use dwell::model::topic::Fairness;
 use dwell::model::trace::TraceContext;
 use dwell::store::MessageState;
 use futures_util::future::join;
@@ -24,7 +28,7 @@ use shop::Shop;
 
 stories! {
     post_has_all_headers_and_2xx_acks, retry_after_of_a_busy_target_is_honoured,
-    retry_after_is_never_earlier_than_the_backoff, closed_idle_connection_costs_no_attempt,
+    retry_after_is_never_earlier_than_the_backoff, retry_after_holds_up_the_key_in_a_fair_group, closed_idle_connection_costs_no_attempt,
     target_that_closes_every_connection_fails, status_410_buries_immediately,
     silent_target_times_out, a_redirect_is_not_followed, endless_response_is_cut, concurrent_posts_are_limited,
     stop_waits_for_a_response, webhook_waits_for_its_topic, connection_refused_is_a_failed_attempt,
@@ -115,6 +119,70 @@ async fn retry_after_is_never_earlier_than_the_backoff(world: World) -> Result<(
     }
     posts.next().await?.answer(StatusCode::OK);
     shop.becomes("a", None).await
+}
+
+/// After other answers, and in another group, only the message waits.
+async fn retry_after_holds_up_the_key_in_a_fair_group(world: World) -> Result<()> {
+    let (application, mut posts) = Application::told().await?;
+    let (shop, webhook) = Shop::before_opening(&world, &application.url(), |webhook, settings| {
+        webhook.concurrency = 1;
+        settings.backoff = Backoff::Ladder { steps: vec![LadderStep(Duration::from_secs(1))] };
+    })?;
+    shop.broker.declare(shop.topic.clone(), shop.broker.topic_defaults().clone()).await?;
+    let turns = async |fair| {
+        let wish = GroupRequest { fair: Some(fair), ..GroupRequest::default() };
+        shop.broker.create_group(&shop.topic, &shop.group, wish).await
+    };
+    turns(Fairness::Key).await?;
+    shop.running.beside(|stop| webhook.run(stop));
+    for (n, (fair, status, is_paused)) in [
+        (Fairness::Key, StatusCode::TOO_MANY_REQUESTS, true),
+        (Fairness::Key, StatusCode::SERVICE_UNAVAILABLE, true),
+        (Fairness::Key, StatusCode::BAD_GATEWAY, false),
+        (Fairness::None, StatusCode::TOO_MANY_REQUESTS, false),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        turns(fair).await?;
+        let push = async |id: &str, key: &str| {
+            let message =
+                NewMessage::new("x").id(MessageId::new(format!("{id}-{n}"))?).key(Key::new(format!("{key}-{n}"))?);
+            shop.broker.push(&shop.topic, message).await
+        };
+        push("first", "a").await?;
+        let first = posts.next().await?;
+        push("second", "a").await?;
+        first.answer((status, [("retry-after", "20")], "busy"));
+        if is_paused {
+            push("other", "b").await?;
+            let other = posts.next().await?;
+            assert_eq!(other.header("dwell-id"), format!("other-{n}"), "{status}");
+            other.answer(StatusCode::OK);
+        } else {
+            let second = posts.next().await?;
+            assert_eq!(second.header("dwell-id"), format!("second-{n}"), "{status}");
+            second.answer(StatusCode::OK);
+        }
+        world
+            .until("the others are done", async || {
+                Ok(shop.running.messages(&shop.topic).await? == 1 + u64::from(is_paused))
+            })
+            .await?;
+        world.pass(19_999);
+        shop.is_quiet(&posts).await;
+        world.pass(1);
+        let mut attempts = Vec::new();
+        for _ in 0..1 + usize::from(is_paused) {
+            let posted = posts.next().await?;
+            attempts.push(posted.header("dwell-attempt").to_owned());
+            posted.answer(StatusCode::OK);
+        }
+        attempts.sort();
+        assert_eq!(attempts, if is_paused { vec!["1", "2"] } else { vec!["2"] }, "{status}");
+        world.until("all are done", async || Ok(shop.running.messages(&shop.topic).await? == 0)).await?;
+    }
+    Ok(())
 }
 
 /// A target that answers `answered` requests of each connection, and closes it when one more begins.

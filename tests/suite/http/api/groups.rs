@@ -202,6 +202,67 @@ async fn wrong_fairness_is_refused_at_its_field() -> Outcome {
 }
 
 #[tokio::test]
+async fn wrong_pause_of_a_key_is_refused() -> Outcome {
+    let dwell = Served::start().await?;
+    dwell.tell("PUT /v1/topics/orders", json!({})).await?;
+    let pause = async |key: &str, body: serde_json::Value| {
+        let place = format!("POST /v1/topics/orders/groups/default/keys/{key}/pause");
+        dwell.send(dwell.request(&place)?.json(&body)).await
+    };
+    let refused = pause("c7", json!({"for": "10m"})).await?;
+    assert_eq!((refused.status, &refused.body["type"]), (409, &json!("urn:dwell:error:conflict")), "{refused:?}");
+    dwell.tell("PUT /v1/topics/orders/groups/default", json!({"fair": "key"})).await?;
+    for (key, body, pointer, code) in [
+        ("c7", json!({}), "/for", "missing"),
+        ("c7", json!({"for": "10m", "until": "2036-01-02T03:04:05Z"}), "/for", "exclusive"),
+        ("c7", json!({"for": "9999d"}), "/for", "range"),
+        ("c7", json!({"until": "2999-01-02T03:04:05Z"}), "/until", "range"),
+        ("c7", json!({"for": 10}), "/for", "format"),
+    ] {
+        let answer = pause(key, body.clone()).await?;
+        let error = &answer.body["errors"][0];
+        let found = (answer.status, &error["pointer"], &error["code"]);
+        assert_eq!(found, (422, &json!(pointer), &json!(code)), "{body}: {:?}", answer.body);
+    }
+    // A client or a proxy may take it for a step of the path.
+    for key in ["..", "%2E%2E", "."] {
+        let line = format!("POST /v1/topics/orders/groups/default/keys/{key}/pause HTTP/1.1");
+        let head = "host: localhost\r\ncontent-type: application/json\r\ncontent-length: 13\r\nconnection: close";
+        let answer = dwell.raw(format!("{line}\r\n{head}\r\n\r\n{{\"for\":\"10m\"}}").as_bytes()).await?;
+        assert!(answer.starts_with("HTTP/1.1 422") && answer.contains("\"parameter\":\"key\""), "{key}: {answer}");
+    }
+    let paused = pause("a%2Fb%20%C3%BC", json!({"for": "10m"})).await?;
+    assert_eq!((paused.status, &paused.body["key"]), (200, &json!("a/b ü")), "{paused:?}");
+    let resumed = dwell.tell("POST /v1/topics/orders/groups/default/keys/a%2Fb%20%C3%BC/resume", json!({})).await?;
+    assert_eq!(resumed, json!({"key": "a/b ü"}));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_nack_pauses_keys_in_a_fair_group_alone() -> Outcome {
+    let dwell = Served::start().await?;
+    dwell.tell("PUT /v1/topics/orders", json!({"partitions": 1})).await?;
+    dwell.tell("POST /v1/topics/orders/messages", json!({"payload": "x", "key": "c7"})).await?;
+    let receipt = dwell.receipt("orders").await?;
+    let nack = async |body: serde_json::Value| {
+        dwell.send(dwell.request("POST /v1/topics/orders/groups/default/nack")?.json(&body)).await
+    };
+    let one = json!({"receipts": [{"receipt": receipt, "delay": "30s", "pause_key": true}]});
+    let refused = nack(one.clone()).await?;
+    let error = &refused.body["errors"][0];
+    assert_eq!((refused.status, &error["pointer"]), (422, &json!("/pause_key")), "{refused:?}");
+    dwell.tell("PUT /v1/topics/orders/groups/default", json!({"fair": "key"})).await?;
+    let both = nack(json!({"receipts": [receipt], "bury": true, "pause_key": true})).await?;
+    let error = &both.body["errors"][0];
+    assert_eq!((both.status, &error["pointer"], &error["code"]), (422, &json!("/pause_key"), &json!("exclusive")));
+    let nacked = nack(one).await?;
+    assert_eq!((nacked.status, &nacked.body["results"][0]["status"]), (200, &json!("nacked")), "{nacked:?}");
+    let keys = dwell.ask("GET /v1/topics/orders/groups/default").await?.body["keys"].clone();
+    assert_eq!((&keys["paused_count"], &keys["paused"][0]["key"]), (&json!(1), &json!("c7")), "{keys}");
+    Ok(())
+}
+
+#[tokio::test]
 async fn wrong_window_is_refused_at_its_field() -> Outcome {
     let dwell = Served::start().await?;
     dwell.tell("PUT /v1/topics/orders", json!({})).await?;

@@ -93,6 +93,16 @@ async fn the_busiest_keys_of_a_fair_group_are_shown() -> Result<()> {
     console.tell("POST /v1/topics/orders/groups/default/ack", json!({"receipts": receipts})).await?;
     browser.reads("<b>busy</b> 29 0 its rate").await?;
     browser.reads("1 key has messages due or in flight.").await?;
+
+    browser.click("Pause <b>busy</b>…").await?;
+    let line = "dwell group pause orders default --key '<b>busy</b>' --for 10m";
+    assert!(browser.line("dwell group pause").await?.starts_with(line));
+    browser.click("Pause").await?;
+    browser.reads("<b>busy</b> 29 0 the end of its pause").await?;
+    browser.reads("1 key paused.").await?;
+    browser.click("Resume <b>busy</b>").await?;
+    browser.click("Resume").await?;
+    browser.reads_no("1 key paused.").await?;
     console.end().await
 }
 
