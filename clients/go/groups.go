@@ -228,6 +228,10 @@ func (c *Client) key(ctx context.Context, topic, group, key, verb string, body a
 	if err := named("topic", topic, "group", group, "key", key); err != nil {
 		return result, err
 	}
+	// There these two would name another path.
+	if key == "." || key == ".." {
+		return KeyPause{}, wrong("key", "is a step of a path: pause the group")
+	}
 	path := pathOf(topic, "groups", group, "keys", key, verb)
 	err = c.administer(ctx, call{method: http.MethodPost, path: path}, body, &result)
 	return result, err

@@ -662,7 +662,7 @@ impl Clients {
             Decision::Nack { delay_ms } => {
                 if let Some(delay) = delay_ms {
                     body["delay_ms"] = json!(delay);
-                    if self.topics[consume.topic].is_fair && random.u8(0..3) == 0 {
+                    if self.topics[consume.topic].is_fair && random.u8(0..3) > 0 {
                         body["pause_key"] = json!(true);
                     }
                 }

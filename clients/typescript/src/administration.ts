@@ -311,6 +311,7 @@ function groupPath(topic: string, group: string): string {
 }
 
 function keyPath(topic: string, group: string, key: string): string {
+  if (key === "." || key === "..") throw new TypeError(`the key "${key}" is a step of a path: pause the group`);
   return `${groupPath(topic, group)}/keys/${part(given("key", key))}`;
 }
 

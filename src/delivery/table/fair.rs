@@ -386,9 +386,8 @@ impl Table {
     /// Until when nothing changes for the keys that wait for a time, as [`Now::instant`]: then one may have a delivery, or its next
     /// message in memory.
     pub fn opens_at(&self, now: Now) -> Instant {
-        let waits_for_times =
-            |fair: &&Box<Fair>| fair.pace.is_some() || !fair.paced.is_empty() || !fair.paused.is_empty();
-        let Some(fair) = self.fair.as_ref().filter(waits_for_times) else { return Instant::FAR };
+        let waits = |fair: &&Fair| fair.pace.is_some() || !fair.paced.is_empty() || !fair.paused.is_empty();
+        let Some(fair) = self.fair.as_deref().filter(waits) else { return Instant::FAR };
         let held = self.ready.iter().chain(&self.uncharged).map(|held| &held.message.envelope.key);
         let opens_at = held.filter_map(|key| fair.opens_at(key.as_ref(), now)).chain(fair.resumes_at()).min();
         opens_at.map_or(Instant::FAR, |at| now.reaches(at))

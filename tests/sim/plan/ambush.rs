@@ -9,7 +9,7 @@ const COUNT: u64 = 6;
 impl Plan {
     /// At some time behind the first seconds.
     pub(super) fn ambush(&mut self, random: &mut fastrand::Rng, at_ms: u64) {
-        match random.u8(0..7) {
+        match random.u8(0..8) {
             0 => self.cancel_across(random, at_ms),
             1 if self.nodes() == 1 => self.cancel_in_log(random, at_ms),
             2 => self.take_over(random, at_ms),
@@ -26,6 +26,7 @@ impl Plan {
             }
             5 => self.same_time_again(random, at_ms),
             6 => self.lose_answers(random, at_ms),
+            7 => self.pause_held_key(random, at_ms),
             _ if self.scenario.may_forget() && self.nodes() == 1 => self.push_while_restored(random, at_ms),
             _ => {}
         }
@@ -80,6 +81,25 @@ impl Plan {
             self.operate(at_ms - 500 - number, random.usize(0..self.brokers), first);
             self.operate(at_ms + 700 + number, broker, second);
             self.operate(at_ms + 1_300 + number, broker, Operation::Cancel(target));
+        }
+    }
+
+    /// A key is paused of which an owner has messages in memory; perhaps that one is killed then.
+    fn pause_held_key(&mut self, random: &mut fastrand::Rng, at_ms: u64) {
+        const KEY: &str = "k1";
+        let Some(topic) = (0..self.sources()).find(|topic| self.topics[*topic].is_fair) else { return };
+        let (owner, other) = (random.usize(0..self.brokers), random.usize(0..self.brokers));
+        let group = random.usize(0..self.topics[topic].groups.len());
+        self.operate(at_ms, other, Operation::PauseKey(topic, group, KEY.to_owned(), random.u64(3_000..9_000)));
+        if random.bool() {
+            self.add(at_ms + 500, Action::Fault(Fault::KillBroker(owner, random.u64(100..2_000))));
+        }
+        for number in 0..COUNT {
+            let target = self.fresh(topic, |key| key == Some(KEY));
+            self.operate(at_ms - 900 + number, other, Operation::Push(plain(target, 0)));
+            self.take(random, at_ms - 600 + number * 90, owner, (topic, group, 1));
+            let broker = if random.bool() { owner } else { other };
+            self.take(random, at_ms + 100 + number * 300, broker, (topic, group, 4));
         }
     }
 

@@ -30,6 +30,8 @@ def group_path(topic: str, group: str, *parts: str) -> str:
 
 def key_path(topic: str, group: str, key: str, *parts: str) -> str:
     """The path of a key of a group, or of what is below it."""
+    if key in (".", ".."):
+        raise ValueError(f"the key {key!r} is a step of a path: pause the group")
     return group_path(topic, group, "keys", not_empty("key", key), *parts)
 
 

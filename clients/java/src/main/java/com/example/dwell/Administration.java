@@ -60,7 +60,7 @@ abstract class Administration {
     }
 
     private static String keyPath(String topic, String group, String key, String verb) {
-        return groupPath(topic, group, "keys", Checks.name("key", key), verb);
+        return groupPath(topic, group, "keys", Checks.step("key", key), verb);
     }
 
     private static String cronPath(String topic, String name, String... parts) {

@@ -17,12 +17,17 @@ final class Checks {
         return text;
     }
 
-    /** An id in a path: there these two would name another path. */
+    /** An id in a path. */
     static String id(String id) {
-        if (name("id", id).equals(".") || id.equals("..")) {
-            throw new IllegalArgumentException("id is \"" + id + "\"");
+        return step("id", id);
+    }
+
+    /** A step of a path: there these two would name another path. */
+    static String step(String what, String text) {
+        if (name(what, text).equals(".") || text.equals("..")) {
+            throw new IllegalArgumentException(what + " is \"" + text + "\"");
         }
-        return id;
+        return text;
     }
 
     static Duration notNegative(String what, Duration time) {
