@@ -421,7 +421,7 @@ impl Broker {
         stats: &[(GroupPartition, PartitionStats)],
         unheard: &mut BTreeSet<MemberId>,
     ) -> Result<Option<GroupKeys>> {
-        if descriptor.subscription(group).fair.is_none() {
+        if !descriptor.is_fair(group) {
             return Ok(None);
         }
         let until = self.clock().instant().plus(COUNT_PATIENCE);

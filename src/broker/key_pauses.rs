@@ -6,8 +6,11 @@
 
 use std::sync::Arc;
 
+use futures_util::future::join_all;
+
 use super::topics::with_group;
 use super::{Broker, PauseFor};
+use crate::gate::PARTITIONS_AT_ONCE;
 use crate::model::error::{Error, Fault, Kind, Result};
 use crate::model::limits::KEYS_SHOWN_MAX;
 use crate::model::message::{GroupName, Key, TopicName};
@@ -59,7 +62,7 @@ impl Broker {
         until: Option<Timestamp>,
     ) -> Result<()> {
         self.store.backend.clock().check()?;
-        if with_group(self.topics.load(topic).await?, group)?.subscription(group).fair.is_none() {
+        if !with_group(self.topics.load(topic).await?, group)?.is_fair(group) {
             return Err(not_fair(group));
         }
         let pause = &KeyPause { group: group.clone(), key: key.clone(), until };
@@ -76,10 +79,8 @@ impl Broker {
 
     /// Whether a nack may pause the key of its message. Errors: `NotFound`, `Invalid` if the group is not fair.
     pub async fn check_pauses_keys(&self, topic: &TopicName, group: &GroupName) -> Result<()> {
-        let is_fair =
-            async || Ok::<_, Error>(!self.topics.group(topic, group).await?.subscription(group).fair.is_none());
         // Another broker may have made it fair just now.
-        if is_fair().await? || !self.topics.load(topic).await?.subscription(group).fair.is_none() {
+        if self.topics.group(topic, group).await?.is_fair(group) || self.topics.load(topic).await?.is_fair(group) {
             return Ok(());
         }
         Err(Error::wrong(
@@ -92,14 +93,17 @@ impl Broker {
     /// The paused keys of a fair group; of another one none, since no pause counts there.
     pub async fn paused_keys(&self, descriptor: &Descriptor, group: &GroupName) -> Result<PausedKeys> {
         let mut paused = PausedKeys::default();
-        if descriptor.subscription(group).fair.is_none() {
+        if !descriptor.is_fair(group) {
             return Ok(paused);
         }
-        for partition in descriptor.partitions() {
-            let partition = descriptor.group_partition(partition, group);
-            let (count, first) = self.store.reads.paused_keys(&partition, KEYS_SHOWN_MAX).await?;
-            paused.count += count;
-            paused.first.extend(first);
+        let partitions: Vec<_> = descriptor.partitions().map(|of| descriptor.group_partition(of, group)).collect();
+        for some in partitions.chunks(PARTITIONS_AT_ONCE) {
+            let reads = some.iter().map(|partition| self.store.reads.paused_keys(partition, KEYS_SHOWN_MAX));
+            for read in join_all(reads).await {
+                let (count, first) = read?;
+                paused.count += count;
+                paused.first.extend(first);
+            }
         }
         paused.first.sort_by(|one, other| (one.until, &one.key).cmp(&(other.until, &other.key)));
         paused.first.truncate(KEYS_SHOWN_MAX);

@@ -92,8 +92,7 @@ impl Broker {
             (Some(Decision::Bury { .. } | Decision::Release) | None, _) => return None,
         };
         let redelivered = ask.late == Late::Redelivered;
-        let is_fair = !descriptor.subscription(group).fair.is_none();
-        let pauses_key = is_fair && matches!(decision, Some(Decision::NackKey { .. }));
+        let pauses_key = descriptor.is_fair(group) && matches!(decision, Some(Decision::NackKey { .. }));
         let settlement = LateSettlement { pauses_key, id, version, attempt, redelivered, next_at, failure };
         Some((partition, Undecided { at, settlement, verdict }))
     }

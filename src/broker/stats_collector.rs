@@ -198,7 +198,7 @@ impl StatsCollector {
             self.broker.count_held(&descriptor, &mut stats, &mut self.unheard).await?;
             for ((partition, stats), due) in stats.into_iter().zip(due) {
                 groups.entry(partition.group.clone()).or_default().add(&depth_of(&stats, due));
-                if !descriptor.subscription(&partition.group).fair.is_none() {
+                if descriptor.is_fair(&partition.group) {
                     fair.entry(partition.group.clone()).or_default().push((partition, stats));
                 }
             }

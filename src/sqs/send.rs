@@ -114,7 +114,7 @@ impl Sqs {
     async fn be_fair(&self, queue: &Queue) {
         let Queue { topic, group, descriptor, .. } = queue;
         let may_be = !descriptor.is_ordered() && descriptor.groups.contains(group);
-        if !may_be || !descriptor.subscription(group).fair.is_none() {
+        if !may_be || descriptor.is_fair(group) {
             return;
         }
         let request = GroupRequest { fair: Some(Fairness::Key), ..GroupRequest::default() };

@@ -247,7 +247,7 @@ impl Subscription {
     async fn with_its_key(&self, decision: Decision, answer: &EndpointAnswer) -> Decision {
         let is_fair = async || {
             let known = self.broker.cached_topic(&self.topic).await;
-            known.is_ok_and(|known| !known.subscription(&self.group).fair.is_none())
+            known.is_ok_and(|known| known.is_fair(&self.group))
         };
         match decision {
             Decision::Nack { delay, reason } if answer.asks_all_to_wait() && is_fair().await => {

@@ -55,6 +55,11 @@ pub struct KeyLimits {
 }
 
 impl Descriptor {
+    /// Whether the keys of a group take turns.
+    pub fn is_fair(&self, group: &GroupName) -> bool {
+        self.subscriptions.get(group).is_some_and(|subscription| !subscription.fair.is_none())
+    }
+
     /// Nothing if the group is not fair.
     pub fn key_limits(&self, group: &GroupName) -> Option<KeyLimits> {
         let subscription = self.subscriptions.get(group).filter(|subscription| !subscription.fair.is_none())?;
