@@ -29,6 +29,8 @@ use crate::telemetry::metrics::{Metrics, TopicMetrics};
 /// A change made elsewhere takes effect within it. A push under an older descriptor is refused and loads it at once.
 const CACHED_FOR: Duration = Duration::from_secs(5);
 const RELOADS_MAX: usize = 3;
+/// A deletion that meets another topic of the name looks for the topic so often.
+const DELETIONS_MAX: usize = 3;
 /// A consumer that waits for a topic looks whether another broker created it, at first so often, and then each second.
 const LOOKS_APART_MIN: Duration = Duration::from_millis(100);
 const LOOKS_APART_MAX: Duration = Duration::from_secs(1);
@@ -188,7 +190,9 @@ impl Topics {
     fn cached(&self, topic: &TopicName) -> Option<Arc<Descriptor>> {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         let now = self.store.backend.clock().local().instant();
-        known.get(topic).filter(|known| now < known.loaded.plus(CACHED_FOR)).map(|known| known.descriptor.clone())
+        // What is only promised may be known by the next call.
+        let is_fresh = |known: &&CachedTopic| now < known.loaded.plus(CACHED_FOR) && !known.descriptor.is_promised();
+        known.get(topic).filter(is_fresh).map(|known| known.descriptor.clone())
     }
 
     /// Believes a descriptor. Its series are there from now on, so that a rate sees the first event of each.
@@ -385,31 +389,39 @@ impl Broker {
         Ok(partitions.into_iter().zip(stats).collect())
     }
 
-    /// Deletes a topic with all its messages. Errors: `NotFound`.
+    /// Deletes a topic with all its messages. Errors: `NotFound`; `Unavailable` when others delete and make it meanwhile.
     pub async fn delete_topic(&self, topic: &TopicName) -> Result<()> {
         self.delete_topic_if(topic, Precondition::None).await
     }
 
-    /// Errors: `NotFound`; `Stale` when the precondition fails, or another request changes the topic meanwhile.
+    /// Errors: those of [`Broker::delete_topic`]; `Stale` when the precondition fails, or another request changes the topic meanwhile.
     pub async fn delete_topic_if(&self, topic: &TopicName, precondition: Precondition) -> Result<()> {
-        let descriptor = self.topics.load(topic).await?;
-        precondition.check(topic, Some(&descriptor))?;
-        let tombstone = match precondition {
-            Precondition::Generation(_) => self.store.topics.delete_unchanged(&descriptor).await?,
-            Precondition::None | Precondition::Exists => self.store.topics.delete(&descriptor).await?,
-        };
-        if let Some(tombstone) = tombstone {
-            // Later pushes to the name are above it.
-            self.pass(Version::from_us(tombstone.generation.saturating_mul(1_000))).await;
+        for _ in 0..DELETIONS_MAX {
+            let descriptor = self.topics.load(topic).await?;
+            precondition.check(topic, Some(&descriptor))?;
+            let tombstone = match precondition {
+                Precondition::Generation(_) => self.store.topics.delete_unchanged(&descriptor).await?,
+                Precondition::None | Precondition::Exists => self.store.topics.delete(&descriptor).await?,
+            };
+            self.topics.evict(topic);
+            self.groups.close(&descriptor);
+            if let Some(tombstone) = tombstone {
+                self.deleted(topic, &tombstone).await;
+                return Ok(());
+            }
+            // What was loaded had been deleted, so it was remembered: a topic that others made since may have its name.
         }
-        self.topics.evict(topic);
+        Err(Error::unavailable(format!("topic {topic} is deleted and made by others meanwhile: try again")))
+    }
+
+    async fn deleted(&self, topic: &TopicName, tombstone: &Descriptor) {
+        // Later pushes to the name are above it.
+        self.pass(Version::from_us(tombstone.generation.saturating_mul(1_000))).await;
         self.metrics.deleted(topic);
-        self.groups.close(&descriptor);
         tracing::info!(%topic, "topic deleted");
         for source in self.topics.forwarding_to(topic) {
             tracing::warn!(%topic, %source, "the dead letters of a topic were forwarded to the deleted one: they stay in their groups");
         }
-        Ok(())
     }
 
     pub(super) fn topic_metrics(&self, topic: &TopicName) -> Arc<TopicMetrics> {

@@ -215,6 +215,9 @@ pub fn check_visibility_timeout(timeout: Duration) -> Result<()> {
     Err(Error::range("visibility_timeout", format!("{} is not in {range}", show_span(timeout))))
 }
 
+/// The generation of a descriptor that no store has yet.
+pub(crate) const PROMISED: u64 = 0;
+
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Descriptor {
     pub topic: TopicName,
@@ -244,7 +247,7 @@ pub struct Descriptor {
 impl Descriptor {
     /// Whether no store has it yet: a broker made it while the store was unavailable. The one that is there may be another one.
     pub fn is_promised(&self) -> bool {
-        self.generation == 0
+        self.generation == PROMISED
     }
 
     /// The store sets the generation.

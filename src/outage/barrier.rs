@@ -31,12 +31,14 @@ impl<S: LogTarget> BufferedStore<S> {
     }
 
     /// Tells the others that this broker noticed a loss, if it did, and answers the store's time: what is offered from
-    /// now on counts for all losses before it.
-    pub(super) async fn begin_offer(&self, says: Progress, began: Instant) -> Timestamp {
+    /// now on counts for all losses before it. And whether a loss was noticed so lately that others may not have said yet that they restore.
+    pub(super) async fn begin_offer(&self, says: Progress, began: Instant) -> (Timestamp, bool) {
         loop {
             match self.say(says).await {
-                Ok(reports) => return reports.now.max(reports.lost_at),
-                Err(error) if self.gives_up(&error, began) => return Timestamp::default(),
+                Ok(Reports { now, lost_at, .. }) => {
+                    return (now.max(lost_at), now.since(lost_at) < self.options.silence);
+                }
+                Err(error) if self.gives_up(&error, began) => return (Timestamp::default(), false),
                 Err(_) => Clock::System.sleep(PAUSE.0).await,
             }
         }

@@ -9,7 +9,7 @@ use super::state_file::StateFile;
 use crate::platform::clock::Clock;
 use crate::platform::signing_key::{KeyRing, SigningKey};
 
-/// A key a line, the newest first.
+/// A text for each key, the newest first.
 #[derive(Debug)]
 pub(super) struct KeptKeys {
     file: StateFile,
@@ -17,11 +17,10 @@ pub(super) struct KeptKeys {
 }
 
 impl KeptKeys {
-    /// Reads the file, and passes over lines that hold no key: the store has it too.
+    /// Reads the file. A key that it lacks the store has too.
     pub(super) fn load(path: PathBuf) -> KeptKeys {
-        let text = std::fs::read_to_string(&path).unwrap_or_default();
-        let keys = KeyRing::new(text.lines().filter_map(SigningKey::from_text));
-        KeptKeys { file: StateFile::new(path), keys }
+        let (file, keys) = StateFile::load(path, SigningKey::from_text);
+        KeptKeys { file, keys: KeyRing::new(keys.into_iter()) }
     }
 
     pub(super) fn all(&self) -> Vec<SigningKey> {
@@ -35,17 +34,17 @@ impl KeptKeys {
     /// Keeps the key that the store has. When this returns the file has it, unless the disk fails.
     pub(super) async fn keep(&self, key: &SigningKey) {
         if self.keys.learn(key) {
-            self.file.save(|| self.lines()).await;
+            self.file.save(|| self.texts()).await;
         }
     }
 
     /// Writes what the disk did not take, until `stop`.
     pub(super) async fn run(&self, clock: &Clock, stop: CancellationToken) {
-        self.file.run(clock, stop, || self.lines()).await;
+        self.file.run(clock, stop, || self.texts()).await;
     }
 
-    fn lines(&self) -> Vec<u8> {
-        self.keys.all().iter().map(|key| key.text() + "\n").collect::<String>().into_bytes()
+    fn texts(&self) -> Vec<String> {
+        self.keys.all().iter().map(SigningKey::text).collect()
     }
 }
 

@@ -189,7 +189,7 @@ impl<S: LogTarget> BufferedStore<S> {
         let found = wal.depth();
         let inherited = found.end.filter(|_| found.records > 0);
         let (behind, held) = (OrderedTopics::new(inherited), HeldIds::new(inherited));
-        let topic_cache = TopicCache::load(options.dir.join("topics.json"));
+        let topic_cache = TopicCache::load(options.dir.join("topics"));
         let kept_keys = KeptKeys::load(options.dir.join("receipt-keys"));
         let breaker = Breaker::default();
         let broker = match &journal {

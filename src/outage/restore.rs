@@ -130,9 +130,14 @@ impl<S: LogTarget> BufferedStore<S> {
         let (began, count) = (Clock::System.instant(), self.losses());
         let mut given_back = 0;
         loop {
-            let known_at = (cause != Cause::Start).then(|| Clock::System.instant());
+            let looked_at = Clock::System.instant();
             let says = if cause == Cause::Detected { Progress::Lost } else { Progress::Look };
-            let offered_at = self.begin_offer(says, began).await;
+            let (offered_at, is_after_a_loss) = self.begin_offer(says, began).await;
+            if cause == Cause::Start && is_after_a_loss {
+                self.store.hold_at_losses(true);
+                cause = Cause::Reported;
+            }
+            let known_at = (cause != Cause::Start).then_some(looked_at);
             if known_at.is_some() {
                 self.compare(count, began).await;
                 self.give_back_topics(count).await;

@@ -1,4 +1,4 @@
-//! A small file of what this process knows.
+//! A small file of what this process knows, a line for each thing: `crc32 of the text (8 hex digits) | space | text`.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,7 +14,8 @@ use crate::platform::tasks::blocking;
 /// How long changes gather before they are written, and how long it takes until a disk that failed is tried again.
 const GATHER: Duration = Duration::from_secs(1);
 
-/// A file that is replaced as a whole. A disk that is full or fails stops nobody: it is written again once it can be.
+/// A file that is replaced as a whole. A disk that is full or fails stops nobody: it is written again once it can be. What a disk
+/// changed by itself does not count.
 #[derive(Debug)]
 pub(super) struct StateFile {
     path: PathBuf,
@@ -24,8 +25,17 @@ pub(super) struct StateFile {
 }
 
 impl StateFile {
-    pub(super) fn new(path: PathBuf) -> StateFile {
-        StateFile { path, changed: Notify::new(), writing: Mutex::default(), unwritten: RepeatThrottle::default() }
+    /// Reads what is whole of the file. One that is not there knows nothing.
+    pub(super) fn load<T>(path: PathBuf, read: impl Fn(&str) -> Option<T>) -> (StateFile, Vec<T>) {
+        let bytes = std::fs::read(&path).unwrap_or_default();
+        let lines: Vec<&[u8]> = bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).collect();
+        let known: Vec<T> = lines.iter().filter_map(|line| read(checked(line)?)).collect();
+        if known.len() < lines.len() {
+            let (file, damaged) = (path.display(), lines.len() - known.len());
+            tracing::warn!(%file, damaged, "small file damaged: what is whole of it counts");
+        }
+        let (changed, writing, unwritten) = (Notify::new(), Mutex::default(), RepeatThrottle::default());
+        (StateFile { path, changed, writing, unwritten }, known)
     }
 
     /// It is to be written soon.
@@ -33,11 +43,12 @@ impl StateFile {
         self.changed.notify_one();
     }
 
-    /// Writes it now, as it is when its turn comes. When this returns the disk has it, unless it fails.
-    pub(super) async fn save(&self, contents: impl Fn() -> Vec<u8>) {
+    /// Writes it now, as it is when its turn comes: a text without line breaks for each thing. When this returns the disk has it, unless
+    /// it fails.
+    pub(super) async fn save(&self, texts: impl Fn() -> Vec<String>) {
         let _writing = self.writing.lock().await;
-        let (path, bytes) = (self.path.clone(), contents());
-        let written = match blocking(move || write(&path, &bytes)).await {
+        let (path, lines) = (self.path.clone(), texts().iter().map(|text| line(text)).collect::<String>());
+        let written = match blocking(move || write(&path, lines.as_bytes())).await {
             Ok(written) => written.map_err(|error| error.to_string()),
             Err(error) => Err(error.to_string()),
         };
@@ -55,7 +66,7 @@ impl StateFile {
     }
 
     /// Writes it whenever it has changed, until `stop`.
-    pub(super) async fn run(&self, clock: &Clock, stop: CancellationToken, contents: impl Fn() -> Vec<u8>) {
+    pub(super) async fn run(&self, clock: &Clock, stop: CancellationToken, texts: impl Fn() -> Vec<String>) {
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
@@ -65,9 +76,19 @@ impl StateFile {
                 () = stop.cancelled() => {}
                 () = clock.sleep(GATHER) => {}
             }
-            self.save(&contents).await;
+            self.save(&texts).await;
         }
     }
+}
+
+fn line(text: &str) -> String {
+    format!("{:08x} {text}\n", crc32fast::hash(text.as_bytes()))
+}
+
+/// The text of a line, if it is the one that was written.
+fn checked(line: &[u8]) -> Option<&str> {
+    let (sum, text) = std::str::from_utf8(line).ok()?.split_once(' ')?;
+    (sum == format!("{:08x}", crc32fast::hash(text.as_bytes()))).then_some(text)
 }
 
 fn write(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
@@ -86,8 +107,8 @@ mod tests {
         let path = dir.path().join("deep").join("state");
         // No directory can be made there.
         assert!(std::fs::write(dir.path().join("deep"), "in the way").is_ok());
-        let (file, stop) = (StateFile::new(path.clone()), CancellationToken::new());
-        file.save(|| b"early".to_vec()).await;
+        let (file, stop) = (StateFile::load(path.clone(), |text| Some(text.to_owned())).0, CancellationToken::new());
+        file.save(|| vec!["early".to_owned()]).await;
         let mend = async {
             assert!(std::fs::remove_file(dir.path().join("deep")).is_ok());
             while !path.exists() {
@@ -95,8 +116,31 @@ mod tests {
             }
             stop.cancel();
         };
-        tokio::join!(file.run(&Clock::System, stop.clone(), || b"late".to_vec()), mend);
-        assert_eq!(std::fs::read(&path).ok(), Some(b"late".to_vec()));
+        tokio::join!(file.run(&Clock::System, stop.clone(), || vec!["late".to_owned()]), mend);
+        assert_eq!(StateFile::load(path, |text| Some(text.to_owned())).1, ["late"]);
+        Ok(())
+    }
+
+    #[tokio::test]
+    async fn a_bit_that_a_disk_flipped_costs_its_line() -> Result<()> {
+        let dir = tempfile::tempdir().map_err(|error| Error::bug(error.to_string()))?;
+        let path = dir.path().join("state");
+        let load = || StateFile::load(path.clone(), |text| Some(text.to_owned()));
+        let texts = ["first", "second {}", ""].map(str::to_owned);
+        load().0.save(|| texts.to_vec()).await;
+        assert_eq!(load().1, texts);
+        let whole = std::fs::read(&path).unwrap_or_default();
+        for bit in 0..whole.len() * 8 {
+            let mut damaged = whole.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            assert!(std::fs::write(&path, &damaged).is_ok());
+            let left = load().1;
+            // A line break that is damaged, or comes out of the damage, costs the lines beside it.
+            assert!(
+                left.len() + 2 >= texts.len() && left.iter().all(|text| texts.contains(text)),
+                "bit {bit}: {left:?}"
+            );
+        }
         Ok(())
     }
 }

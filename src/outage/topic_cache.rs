@@ -31,23 +31,11 @@ pub(super) struct TopicCache {
 }
 
 impl TopicCache {
-    /// Reads the file. One that is missing or unreadable knows nothing, which costs only the pushes to topics that may
-    /// not be made by a push.
+    /// Reads the file. A topic that it lacks costs only the pushes to it while the store is unavailable, if a push may not make it.
     pub(super) fn load(path: PathBuf) -> TopicCache {
-        let topics: Vec<Descriptor> = match std::fs::read(&path) {
-            Ok(json) => serde_json::from_slice(&json).unwrap_or_else(|error| {
-                tracing::warn!(file = %path.display(), %error, "file of known topics unreadable: starting anew");
-                Vec::new()
-            }),
-            Err(_) => Vec::new(),
-        };
+        let (file, topics) = StateFile::load(path, |json| serde_json::from_str::<Descriptor>(json).ok());
         let topics = topics.into_iter().map(|descriptor| (descriptor.topic.clone(), descriptor)).collect();
-        TopicCache {
-            file: StateFile::new(path),
-            topics: RwLock::new(topics),
-            there_at: Mutex::default(),
-            tombstones: Mutex::default(),
-        }
+        TopicCache { file, topics: RwLock::new(topics), there_at: Mutex::default(), tombstones: Mutex::default() }
     }
 
     pub(super) fn get(&self, topic: &TopicName) -> Option<Descriptor> {
@@ -140,17 +128,17 @@ impl TopicCache {
     }
 
     pub(super) async fn run(&self, clock: &Clock, stop: CancellationToken) {
-        self.file.run(clock, stop, || self.json()).await;
+        self.file.run(clock, stop, || self.texts()).await;
     }
 
     pub(super) async fn save(&self) {
-        self.file.save(|| self.json()).await;
+        self.file.save(|| self.texts()).await;
     }
 
-    fn json(&self) -> Vec<u8> {
+    fn texts(&self) -> Vec<String> {
         let topics = self.topics.read().unwrap_or_else(PoisonError::into_inner);
         // Texts and numbers: there is nothing that JSON has not.
-        serde_json::to_vec(&topics.values().collect::<Vec<_>>()).unwrap_or_default()
+        topics.values().map(|topic| serde_json::to_string(topic).unwrap_or_default()).collect()
     }
 }
 
@@ -236,13 +224,13 @@ mod tests {
     #[tokio::test]
     async fn topic_cache_survives_restart_and_damage() -> Result<()> {
         let dir = tempfile::tempdir().map_err(|error| crate::model::error::Error::bug(error.to_string()))?;
-        let path = dir.path().join("deep").join("topics.json");
+        let path = dir.path().join("deep").join("topics");
         let cache = TopicCache::load(path.clone());
         let orders = Descriptor { generation: 7, ..Descriptor::new(TopicName::new("orders")?, Default::default()) };
         cache.learn(&orders);
         cache.save().await;
         assert_eq!(TopicCache::load(path.clone()).get(&orders.topic), Some(orders.clone()));
-        let half = std::fs::read(&path).map(|json| json[..json.len() / 2].to_vec()).unwrap_or_default();
+        let half = std::fs::read(&path).map(|text| text[..text.len() / 2].to_vec()).unwrap_or_default();
         assert!(std::fs::write(&path, half).is_ok());
         assert_eq!(TopicCache::load(path).get(&orders.topic), None);
         cache.miss(&orders.topic);
@@ -254,7 +242,7 @@ mod tests {
 
     #[test]
     fn topics_that_are_gone_leave_room_for_new_ones() -> Result<()> {
-        let cache = TopicCache::load(PathBuf::from("/nowhere/topics.json"));
+        let cache = TopicCache::load(PathBuf::from("/nowhere/topics"));
         let topic = |name: String| Ok(Descriptor::new(TopicName::new(name)?, Default::default()));
         for n in 0..TOPICS_MAX {
             let old = topic(format!("ci-{n}"))?;

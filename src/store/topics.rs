@@ -43,8 +43,8 @@ pub trait Topics: Send + Sync + 'static {
     /// `Stale` when a partition has seen a newer one, or the topic is gone.
     async fn publish_descriptor(&self, descriptor: &Descriptor) -> Result<()>;
 
-    /// Deletes a topic with all its messages. Answers the tombstone that is left, if the store leaves one; its generation is above
-    /// the versions of all that was pushed to the topic. Deleting one that is gone does nothing.
+    /// Deletes a topic with all its messages. Answers its tombstone, by this call or an earlier one; its generation is above the versions
+    /// of all that was pushed to the topic. `None`, and nothing is deleted, if there is no such topic, or another one of its name.
     async fn delete(&self, descriptor: &Descriptor) -> Result<Option<Descriptor>>;
 
     /// Deletes a topic as [`Topics::delete`] does, if its generation is still that of `descriptor`. Errors: `Stale` when it is not.

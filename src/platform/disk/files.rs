@@ -267,11 +267,9 @@ mod tests {
         std::fs::write(&victim, "untouched")?;
         std::fs::create_dir(&data)?;
         close_directory(&data)?;
-        symlink(&victim, data.join("topics.json.new"))?;
+        symlink(&victim, data.join("topics.new"))?;
         assert_eq!(kind(close_directory(&data)), Some(ErrorKind::PermissionDenied));
-        assert!(
-            create(&data.join("topics.json.new")).is_err() && open_or_create(&data.join("topics.json.new")).is_err()
-        );
+        assert!(create(&data.join("topics.new")).is_err() && open_or_create(&data.join("topics.new")).is_err());
         assert_eq!(std::fs::read_to_string(&victim)?, "untouched");
         symlink(&data, dir.path().join("link"))?;
         assert_eq!(kind(check_owner(&dir.path().join("link"))), Some(ErrorKind::PermissionDenied));

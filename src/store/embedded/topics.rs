@@ -226,14 +226,15 @@ impl Topics {
         }
     }
 
-    /// Replaces a topic by its tombstone and returns its number; if asked to, only while its generation is `wanted`'s.
+    /// Replaces a topic by its tombstone and returns both; if asked to, only while its generation is `wanted`'s. `None` if there is no such
+    /// topic, or another one of its name.
     fn delete(
         &mut self,
         inner: &Inner,
         wanted: &Descriptor,
         is_unchanged: bool,
         now: Timestamp,
-    ) -> Result<Option<u32>> {
+    ) -> Result<Option<(Descriptor, u32)>> {
         self.forget_old_tombstones(inner, now)?;
         let same = |topic: &&Topic| topic.descriptor().incarnation == wanted.incarnation;
         let Some(topic) = self.live(&wanted.topic).filter(same) else { return Ok(None) };
@@ -241,12 +242,19 @@ impl Topics {
             return Err(Error::stale(format!("topic {} changed meanwhile: read it again", wanted.topic)));
         }
         let generation = self.next_generation(&wanted.topic, now);
-        let descriptor = Descriptor { generation, deleted: true, ..topic.descriptor().clone() };
-        let record = Record { descriptor, groups: Vec::new(), changed_at: now, ..topic.record.clone() };
+        let tombstone = Descriptor { generation, deleted: true, ..topic.descriptor().clone() };
+        let record =
+            Record { descriptor: tombstone.clone(), groups: Vec::new(), changed_at: now, ..topic.record.clone() };
         let number = topic.number();
         inner.apply(record.write()?)?;
         self.keep(record);
-        Ok(Some(number))
+        Ok(Some((tombstone, number)))
+    }
+
+    /// The tombstone of this very topic.
+    fn tombstone(&self, wanted: &Descriptor) -> Option<Descriptor> {
+        let buried = self.tombstones.get(&wanted.topic).map(|record| &record.descriptor);
+        buried.filter(|buried| buried.incarnation == wanted.incarnation).cloned()
     }
 
     fn keep(&mut self, record: Record) {
@@ -324,26 +332,24 @@ impl store::Topics for Embedded {
     }
 
     async fn delete(&self, descriptor: &Descriptor) -> Result<Option<Descriptor>> {
-        let this = self.opened()?;
-        this.delete_topic(descriptor, false).await.map(|()| None)
+        self.opened()?.delete_topic(descriptor, false).await
     }
 
     async fn delete_unchanged(&self, descriptor: &Descriptor) -> Result<Option<Descriptor>> {
-        let this = self.opened()?;
-        this.delete_topic(descriptor, true).await.map(|()| None)
+        self.opened()?.delete_topic(descriptor, true).await
     }
 }
 
 impl Inner {
-    /// Deletes a topic with all its messages; if asked to, only while its generation is that of `descriptor`.
-    async fn delete_topic(&self, descriptor: &Descriptor, is_unchanged: bool) -> Result<()> {
-        let number = self.topics_mut().delete(self, descriptor, is_unchanged, self.now())?;
+    /// Deletes a topic with all its messages; if asked to, only while its generation is that of `descriptor`. Answers its tombstone, also
+    /// of an earlier deletion.
+    async fn delete_topic(&self, descriptor: &Descriptor, is_unchanged: bool) -> Result<Option<Descriptor>> {
+        let deleted = self.topics_mut().delete(self, descriptor, is_unchanged, self.now())?;
         self.commit().await?;
         self.wakes.wake(&Channel::Changed(descriptor.topic.clone()));
-        if let Some(number) = number {
-            self.remove_all(&keys::topic_data(number)).await?;
-        }
-        Ok(())
+        let Some((tombstone, number)) = deleted else { return Ok(self.topics().tombstone(descriptor)) };
+        self.remove_all(&keys::topic_data(number)).await?;
+        Ok(Some(tombstone))
     }
 }
 

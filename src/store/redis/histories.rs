@@ -14,7 +14,7 @@ use super::scripts::{Reply, SCRIPTS, ScriptCall, text};
 use crate::model::error::{Error, Result};
 use crate::model::message::TopicName;
 use crate::model::partition::Partition;
-use crate::model::topic::GroupPartition;
+use crate::model::topic::{GroupPartition, PROMISED};
 use crate::platform::clock::Instant;
 use crate::store::random_text;
 
@@ -325,12 +325,16 @@ enum Compared {
     Lost,
 }
 
-/// Makes a call that names what is known, in the process that it is known of.
+/// Makes a call that names what is known, in the process that it is known of. Errors: `Unavailable` under a promised descriptor. It does
+/// not say what the topic is, nor how many partitions it has: only a creation decides that.
 pub(super) fn known_call(
     generation: u64,
     known: Option<&Arc<Known>>,
     make: impl Fn(&str) -> Result<ScriptCall>,
 ) -> Result<ScriptCall> {
+    if generation == PROMISED {
+        return Err(Error::unavailable("the topic is on its way to the store"));
+    }
     let history = known.map_or("", |known| &known.history);
     let mut call = make(&format!("{} {history}", sixteen_digits(generation)))?;
     call.only_in(known.map(|known| known.process()));

@@ -347,12 +347,7 @@ impl Shared {
         self.shown_answer(&descriptor.topic, show.partition, losses, answer)
     }
 
-    /// Errors: `Unavailable` for a promised descriptor. It is not what the topic is, whichever call met a partition that knows none:
-    /// only a creation decides that.
     fn show_call(&self, descriptor: &Descriptor, show: &Show, known: &str) -> Result<ScriptCall> {
-        if descriptor.is_promised() {
-            return Err(Error::unavailable(format!("topic {} is on its way to the store", descriptor.topic)));
-        }
         let keys = self.keys.partition(&descriptor.topic, show.partition);
         let keep = if descriptor.deleted { ms(TOMBSTONE_KEPT).to_string() } else { String::new() };
         let call = ScriptCall::new(&SCRIPTS.merge_descriptor, &[&keys.generation, &keys.wake])

@@ -84,7 +84,7 @@ fn world_writable_directory_is_refused_and_unchanged() -> Result<()> {
     let (data, victim) = (dir.path().join("data"), dir.path().join("victim"));
     std::fs::write(&victim, "untouched").and_then(|()| std::fs::create_dir(&data)).map_err(failed("a directory"))?;
     set_mode(&data, 0o777)?;
-    symlink(&victim, data.join("topics.json.new")).map_err(failed("a link"))?;
+    symlink(&victim, data.join("topics.new")).map_err(failed("a link"))?;
     let said = refused(dir.path(), &data)?;
     assert!(said.contains("lets other users write (mode 0777)"), "{said}");
     set_mode(&data, 0o700)?;

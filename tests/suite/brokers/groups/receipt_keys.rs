@@ -32,7 +32,12 @@ async fn known(at: &Sidecar, taken: &[Taken]) -> Result<Vec<bool>> {
 /// The key that a broker keeps in its directory first.
 fn kept(fleet: &Fleet, name: &str) -> Result<Option<String>> {
     let text = std::fs::read_to_string(fleet.file(name).join("receipt-keys"));
-    Ok(text.map_err(|error| Error::bug(error.to_string()))?.lines().next().map(str::to_owned))
+    Ok(text
+        .map_err(|error| Error::bug(error.to_string()))?
+        .lines()
+        .next()
+        .and_then(|line| line.split_once(' '))
+        .map(|(_, key)| key.to_owned()))
 }
 
 #[tokio::test]

@@ -136,7 +136,8 @@ pub(super) async fn deleted_topic_is_removed_with_its_messages(world: World) -> 
     orders.push_many("m", 1_100).await?;
     let mut owner = orders.owner().await?;
     owner.reserve(up_to(10)).await?;
-    world.store.topics.delete(&orders.descriptor).await?;
+    let tombstone = world.store.topics.delete(&orders.descriptor).await?;
+    assert!(tombstone.as_ref().is_some_and(|there| there.deleted && there.generation > orders.descriptor.generation));
     assert_eq!(world.store.topics.topic(&orders.descriptor.topic).await?, None);
     assert_eq!(world.store.topics.topics().await?, std::slice::from_ref(&other.descriptor.topic));
     assert_eq!(kind_of(orders.push("a", 0).await), Some(Kind::Stale));
@@ -144,7 +145,7 @@ pub(super) async fn deleted_topic_is_removed_with_its_messages(world: World) -> 
     assert_eq!(kind_of(owner.reserve(up_to(9)).await), Some(Kind::Stale));
     assert_eq!(orders.stats().await?, PartitionStats::default());
     assert_eq!(orders.peek("m000100").await?, None);
-    world.store.topics.delete(&orders.descriptor).await?;
+    assert_eq!(world.store.topics.delete(&orders.descriptor).await?, tombstone);
     assert_eq!(other.stats().await?.ready, 1);
     Ok(())
 }
@@ -166,7 +167,7 @@ pub(super) async fn recreated_topic_has_a_new_identity(world: World) -> Result<(
     assert_eq!(new.push("a", 0).await?, Pushed::Stored);
     assert_eq!(ids_of(&owner.reserve(up_to(9)).await?.messages), ["a"]);
     // Whoever still means the old one cannot delete the new one.
-    world.store.topics.delete(&old.descriptor).await?;
+    assert_eq!(world.store.topics.delete(&old.descriptor).await?, None);
     assert_eq!(world.store.topics.topic(&new.descriptor.topic).await?, Some(new.descriptor));
     Ok(())
 }

@@ -157,7 +157,7 @@ async fn restore_of_a_topic_that_only_another_broker_knows_waits_for_that_one() 
     other.push_one("orders", "a").await?;
     other.close().await?;
     // It has a journal, and no longer knows the topic.
-    remove_file(dir.path().join("topics.json")).map_err(failed("the known topics"))?;
+    remove_file(dir.path().join("topics")).map_err(failed("the known topics"))?;
     outage.proxy.set(Mode::Refuse);
     outage.redis.ask::<usize>("CLIENT KILL TYPE normal SKIPME yes").await?;
     outage.redis.ask::<String>("FLUSHALL").await?;

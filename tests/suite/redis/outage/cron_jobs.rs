@@ -1,6 +1,7 @@
 //! Cron jobs in a Redis that loses its data: they come back from journals, with what they fired, and stay deleted.
 
 use std::collections::BTreeSet;
+use std::num::NonZeroU16;
 use std::time::Duration;
 
 use dwell::broker::ReserveRequest;
@@ -8,10 +9,11 @@ use dwell::delivery::Decision;
 use dwell::model::error::{Kind, Result};
 use dwell::model::message::{CronJobName, GroupName, TopicName};
 use dwell::model::schedule::{Missed, Schedule};
+use dwell::model::topic::Settings;
 
 use super::journal::WINDOW;
 use super::{Dwell, Outage};
-use crate::support::{eventually, every, kind_of, scratch};
+use crate::support::{Mode, eventually, every, kind_of, scratch};
 
 /// The ids of messages of the topic that Redis has.
 async fn stored(outage: &Outage) -> Result<BTreeSet<String>> {
@@ -140,5 +142,34 @@ async fn cron_job_of_a_deleted_topic_does_not_fire_in_the_next_one() -> Result<(
     let twice = async || Ok((fired("new@").await? >= 2).then_some(()));
     eventually("the new one fires", twice).await?;
     assert_eq!((fired("old@").await?, names(&dwell).await?), (0, vec!["new".to_owned()]));
+    dwell.close().await
+}
+
+/// A broker that meets a topic in an outage does not know how many partitions it has.
+#[tokio::test]
+async fn cron_job_of_a_promised_topic_is_refused_until_the_topic_is_known() -> Result<()> {
+    let outage = Outage::begin().await?;
+    let (orders, dir) = (TopicName::new("orders")?, scratch()?);
+    let other = outage.dwell_in(dir.path(), outage.redis.url(), false).await?;
+    let settings = Settings { partitions: NonZeroU16::MIN, ..Settings::default() };
+    other.broker().declare(orders.clone(), settings).await?;
+    let dwell = outage.dwell().await?;
+    outage.proxy.set(Mode::Refuse);
+    dwell.push_one("orders", "buffered").await?;
+    outage.proxy.set(Mode::Pass);
+    // In eight partitions some of these would be elsewhere than in one.
+    for name in ["a", "b", "c", "d"] {
+        eventually("the topic is known", async || {
+            match dwell.broker().put_cron_job(&orders, every(name, 3_600, Missed::All)?).await {
+                Err(error) if error.kind() == Kind::Unavailable => Ok(None),
+                answer => answer.map(Some),
+            }
+        })
+        .await?;
+    }
+    assert_eq!(names(&other).await?, ["a", "b", "c", "d"]);
+    dwell.recovered().await?;
+    assert_eq!(names(&dwell).await?, ["a", "b", "c", "d"]);
+    other.close().await?;
     dwell.close().await
 }

@@ -32,6 +32,30 @@ async fn buffered_pushes_to_a_deleted_topic_are_dropped_and_counted() -> Result<
     dwell.close().await
 }
 
+/// A broker that remembers a topic that others have deleted and made again deletes the one that is there, or says that it did not.
+#[tokio::test]
+async fn deletion_by_a_broker_that_remembers_an_earlier_topic_deletes_the_new_one() -> Result<()> {
+    let outage = Outage::begin().await?;
+    let dwell = outage.dwell().await?;
+    let orders = TopicName::new("orders")?;
+    dwell.push_one("orders", "old").await?;
+    outage.proxy.set(Mode::Refuse);
+    dwell.push_one("orders", "buffered").await?;
+    let elsewhere = Outage { journal: None, ..Outage::with(crate::support::RedisServer::start().await?)? };
+    let other = elsewhere.dwell_on(outage.redis.url(), false).await?;
+    other.broker().delete_topic(&orders).await?;
+    other.push_one("orders", "new").await?;
+    outage.proxy.set(Mode::Pass);
+    eventually("the topic is deleted", async || match dwell.broker().delete_topic(&orders).await {
+        Err(error) if error.kind() == Kind::Unavailable => Ok(None),
+        answer => answer.map(Some),
+    })
+    .await?;
+    assert_eq!(kind_of(other.broker().topic(&orders).await), Some(Kind::NotFound));
+    other.close().await?;
+    dwell.close().await
+}
+
 #[tokio::test]
 async fn topic_is_created_in_a_redis_whose_calls_are_slow_but_in_time() -> Result<()> {
     // Together the calls take longer than one may.
