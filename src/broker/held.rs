@@ -207,7 +207,7 @@ impl Broker {
                     None => {
                         let group_partition = descriptor.group_partition(partition, group);
                         let ttl = self.options.lease_ttl;
-                        if recover_unowned(&self.store, descriptor, &group_partition, ttl).await? {
+                        if recover_unowned(&self.store, &self.metrics, descriptor, &group_partition, ttl).await? {
                             return Ok((Recall::Unowned, Vec::new()));
                         }
                     }

@@ -8,6 +8,7 @@ use futures_util::FutureExt;
 use tokio::sync::{Notify, watch};
 
 use super::dead_letter_keeper::DeadLetterKeeper;
+use super::ownership::call_back_move;
 use super::{ByKey, GroupDelivery, Owned};
 use crate::coordination::lease::STORE_CHANGED;
 use crate::model::error::{Error, Kind, Result};
@@ -347,7 +348,7 @@ impl OwnerLoop {
         let group_partition = self.owned.lease.claim().group_partition.clone();
         self.owned.table().set_policy(self.delivery.policy(group_partition.partition));
         if head_state.is_moving {
-            self.delivery.call_back_move(&group_partition).await;
+            call_back_move(&self.delivery.store, &group_partition).await;
         }
     }
 

@@ -22,6 +22,7 @@ use crate::model::time::Timestamp;
 use crate::model::topic::{Descriptor, GroupPartition, Rest};
 use crate::platform::clock::{Clock, Instant};
 use crate::store::{Acquired, Channel, Claim, KeyCount, MemberId, Owner, Recovered, ReserveLimit, Store, Wake};
+use crate::telemetry::metrics::Metrics;
 
 pub(super) enum Acquisition {
     Owned(Box<Ownership>),
@@ -125,30 +126,15 @@ async fn recover(
     group_partition: &GroupPartition,
     mut owner: Box<dyn Owner>,
 ) -> Result<(Box<dyn Owner>, Vec<KeyCount>)> {
-    let (mut recovered, mut left_behind) = (0, false);
-    let last = loop {
-        let page = owner.recover().await?;
-        recovered += page.messages;
-        left_behind |= page.left_behind;
-        if !page.more {
-            break page;
-        }
-    };
-    let Recovered { orphans, is_moving, has_sorted, .. } = last;
-    if is_moving {
-        delivery.call_back_move(group_partition).await;
-    }
-    if orphans > 0 {
-        repair(delivery, group_partition, &mut owner, orphans).await?;
-    }
-    if left_behind {
+    let recovered = take_over(&delivery.store, &delivery.metrics, group_partition, &mut owner).await?;
+    if recovered.left_behind {
         delivery.metrics.ownership.takeovers.inc();
         let GroupPartition { topic, group, partition, .. } = group_partition;
-        let (partition, epoch, messages) = (partition.0, owner.epoch(), recovered);
+        let (partition, epoch, messages) = (partition.0, owner.epoch(), recovered.messages);
         tracing::debug!(%topic, %group, partition, %epoch, messages, "messages of an older epoch recovered");
         delivery.changes.recovered(messages);
     }
-    let sorted = if has_sorted { owner.all_sorted_keys().await? } else { Vec::new() };
+    let sorted = if recovered.has_sorted { owner.all_sorted_keys().await? } else { Vec::new() };
     Ok((owner, sorted))
 }
 
@@ -156,6 +142,7 @@ async fn recover(
 /// Errors: `Unavailable` while the store may have lost the lease of an owner.
 pub(crate) async fn recover_unowned(
     store: &Store,
+    metrics: &Metrics,
     descriptor: &Descriptor,
     group_partition: &GroupPartition,
     ttl: Duration,
@@ -177,15 +164,41 @@ pub(crate) async fn recover_unowned(
     if descriptor.is_ordered() {
         owner.keep_positions();
     }
-    while owner.recover().await?.more {}
+    take_over(store, metrics, group_partition, &mut owner).await?;
     let last_delivery = owner.last_delivery();
     owner.release(last_delivery).await?;
     Ok(true)
 }
 
+/// Puts each message of a partition that was just acquired in its place: what older epochs hold, what an interrupted move holds, and what a
+/// store that lost data left in no place. Answers how many there were in all.
+async fn take_over(
+    store: &Store,
+    metrics: &Metrics,
+    group_partition: &GroupPartition,
+    owner: &mut Box<dyn Owner>,
+) -> Result<Recovered> {
+    let (mut messages, mut left_behind) = (0, false);
+    let last = loop {
+        let page = owner.recover().await?;
+        messages += page.messages;
+        left_behind |= page.left_behind;
+        if !page.more {
+            break page;
+        }
+    };
+    if last.is_moving {
+        call_back_move(store, group_partition).await;
+    }
+    if last.orphans > 0 {
+        repair(metrics, group_partition, owner, last.orphans).await?;
+    }
+    Ok(Recovered { messages, left_behind, ..last })
+}
+
 /// Bodies in no place are never delivered. Only a store that lost data, or a change of its keys by others, leaves any.
 async fn repair(
-    delivery: &GroupDelivery,
+    metrics: &Metrics,
     group_partition: &GroupPartition,
     owner: &mut Box<dyn Owner>,
     orphans: u64,
@@ -196,7 +209,7 @@ async fn repair(
     let mut from = None;
     loop {
         let page = owner.repair(from).await?;
-        delivery.metrics.ownership.repairs.inc_by(page.messages as u64);
+        metrics.ownership.repairs.inc_by(page.messages as u64);
         from = page.next;
         if from.is_none() {
             return Ok(());
@@ -204,16 +217,16 @@ async fn repair(
     }
 }
 
-impl GroupDelivery {
-    /// Gives back what is on its way to another topic: perhaps the broker that moved it died. One that moves it now finds
-    /// the rest again. A failed attempt is repeated after the next renewal.
-    pub(super) async fn call_back_move(&self, group_partition: &GroupPartition) {
-        if let Err(error) = self.store.maintenance.call_back_move(group_partition).await {
-            let GroupPartition { topic, group, partition, .. } = group_partition;
-            tracing::debug!(%topic, %group, partition = partition.0, %error, "messages of an interrupted move not given back yet");
-        }
+/// Gives back what is on its way to another topic: perhaps the broker that moved it died. One that moves it now finds
+/// the rest again. A failed attempt is repeated after the next renewal.
+pub(super) async fn call_back_move(store: &Store, group_partition: &GroupPartition) {
+    if let Err(error) = store.maintenance.call_back_move(group_partition).await {
+        let GroupPartition { topic, group, partition, .. } = group_partition;
+        tracing::debug!(%topic, %group, partition = partition.0, %error, "messages of an interrupted move not given back yet");
     }
+}
 
+impl GroupDelivery {
     fn enter(&self, partition: Partition, owned: Arc<Owned>) {
         self.owned_mut().insert(partition, owned);
         self.counts.leases_owned.inc();

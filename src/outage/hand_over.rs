@@ -6,7 +6,7 @@
 //! in the order of the calls that set them, so a journal is given as a whole.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -65,7 +65,7 @@ impl<S: LogTarget> BufferedStore<S> {
             Error::refused("the store was never reached, so another broker cannot tell whether it has the same one")
         })?;
         let successor = Successor::new(options, self.options.courier.clone())?;
-        let heard = self.last_contact_by_name();
+        let heard = self.last_contact();
         let mut outcome = Ok(());
         for (kind, log) in logs {
             let name = log.id().await?;
@@ -92,13 +92,6 @@ impl<S: LogTarget> BufferedStore<S> {
             }
             log.trim(last).await?;
         }
-    }
-
-    /// When the store was last heard of under the name that goes with the records: after a loss it has perhaps another
-    /// one, until it is asked.
-    fn last_contact_by_name(&self) -> Option<Timestamp> {
-        let heard = self.last_contact.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.is_identified(self.losses()) { heard.ever() } else { heard.before(self.losses()) }
     }
 
     pub(super) async fn take_over(&self, handed: HandedOver, is_admin: bool) -> Result<TakenOver> {
@@ -143,7 +136,7 @@ impl<S: LogTarget> BufferedStore<S> {
             None if handed.records.is_empty() => Ok(()),
             None => {
                 self.wal.remember_store(&handed.store).await?;
-                self.last_contact.lock().unwrap_or_else(PoisonError::into_inner).before = handed.heard;
+                self.set_last_contact(handed.heard);
                 Ok(())
             }
             Some(own) if own == handed.store => Ok(()),

@@ -115,7 +115,7 @@ pub struct BufferedStore<S> {
     offering: Mutex<()>,
     /// Whether the first page of the WAL was sent to the store, which did not answer.
     page_sent: AtomicBool,
-    last_contact: std::sync::Mutex<LastContact>,
+    last_contact: std::sync::Mutex<Option<Timestamp>>,
     restorers: std::sync::Mutex<Restorers>,
     buffered: Notify,
     taken: Notify,
@@ -131,28 +131,6 @@ struct Restorers {
     /// Those that the store listed last; `None` if this process has not yet seen the list of a store that had lost nothing.
     known: Option<Vec<String>>,
     awaited: BTreeSet<String>,
-}
-
-/// When the store last answered, by this machine's clock, and when it did before its last loss.
-#[derive(Debug, Clone, Copy, Default)]
-struct LastContact {
-    losses: u64,
-    last: Option<Timestamp>,
-    before: Option<Timestamp>,
-}
-
-impl LastContact {
-    fn now(self, losses: u64, now: Timestamp) -> LastContact {
-        LastContact { losses, last: Some(now), before: self.before(losses) }
-    }
-
-    fn ever(self) -> Option<Timestamp> {
-        self.last.max(self.before)
-    }
-
-    fn before(self, losses: u64) -> Option<Timestamp> {
-        if losses == self.losses { self.before } else { self.last.or(self.before) }
-    }
 }
 
 #[derive(Debug, Default)]
@@ -264,7 +242,7 @@ impl<S: LogTarget> BufferedStore<S> {
     async fn identify(&self) -> Result<()> {
         use std::sync::atomic::Ordering::Relaxed;
         let _naming = self.accepted_logs.lock().await;
-        let losses = self.losses();
+        let (losses, heard) = (self.losses(), self.last_contact());
         let ours = self.wal.store_identity();
         let Identity { id: found, is_new } = self.limited(self.store.identity(ours.as_deref())).await?;
         if is_new && ours.is_some() && !self.is_loss_suspected() {
@@ -273,7 +251,6 @@ impl<S: LogTarget> BufferedStore<S> {
         }
         if ours.as_ref() != Some(&found) {
             // A Redis that was named after this broker last heard from its own is the same place, emptied.
-            let heard = self.last_contact.lock().unwrap_or_else(PoisonError::into_inner).before(self.losses());
             let is_successor = heard.is_some_and(|heard| named_at(&found) > Some(heard));
             let kept = self.kept_records();
             if ours.is_some()
@@ -316,9 +293,17 @@ impl<S: LogTarget> BufferedStore<S> {
             None => None,
         };
         let oldest = self.wal.peek(None, 1, 1).await.unwrap_or_default();
-        let before = newest.iter().chain(&oldest).map(|entry| entry.at).max().or(Some(self.clock.now()));
-        *self.last_contact.lock().unwrap_or_else(PoisonError::into_inner) =
-            LastContact { before, ..LastContact::default() };
+        let heard = newest.iter().chain(&oldest).map(|entry| entry.at).max();
+        self.set_last_contact(heard.or(Some(self.clock.now())));
+    }
+
+    /// When the store last answered while it was known to be the one that the logs belong to, by this machine's clock.
+    fn last_contact(&self) -> Option<Timestamp> {
+        *self.last_contact.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set_last_contact(&self, at: Option<Timestamp>) {
+        *self.last_contact.lock().unwrap_or_else(PoisonError::into_inner) = at;
     }
 
     fn restorers(&self) -> Option<Vec<String>> {
@@ -365,9 +350,9 @@ impl<S: LogTarget> BufferedStore<S> {
     /// which each is slow, and in time, is not unavailable.
     async fn stepwise<T>(&self, calls: impl Future<Output = Result<T>>) -> Result<T> {
         let answer = calls.await;
-        if answer.is_ok() {
-            let mut last_contact = self.last_contact.lock().unwrap_or_else(PoisonError::into_inner);
-            *last_contact = last_contact.now(self.losses(), self.clock.now());
+        // After a loss another store may answer, until it has said who it is.
+        if answer.is_ok() && self.is_identified(self.losses()) {
+            self.set_last_contact(Some(self.clock.now()));
         }
         answer
     }

@@ -3,16 +3,19 @@
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU16;
+use std::time::Duration;
 
 use dwell::model::error::{Error, Kind, Result};
-use dwell::model::message::{GroupName, MessageId, TopicName};
+use dwell::model::message::{Due, GroupName, MessageId, TopicName};
 use dwell::model::partition::Partition;
 use dwell::model::time::Timestamp;
 use dwell::model::topic::{Descriptor, Settings};
-use dwell::store::{Fate, MessageState, MovedPage, Purge, Pushed, Renewal, Window};
+use dwell::store::{Expected, Fate, MessageState, MovedPage, Purge, Pushed, Renewal, Rescheduled, Window};
 
 use super::OrderedTopics;
-use crate::support::{LEASE, Strike, TestTopic, acks, buries, eventually, ids, kind_of, member, new_call, up_to};
+use crate::support::{
+    LEASE, Strike, TestTopic, acks, buries, eventually, fates_of, ids, kind_of, member, new_call, up_to,
+};
 
 /// In a call that begins a page, and in no other: where the page goes.
 const BEGIN: &str = "wider 1";
@@ -149,6 +152,25 @@ async fn page_that_is_interrupted_anywhere_is_whole_afterwards() -> Result<()> {
             }
         }
     }
+    Ok(())
+}
+
+/// Nobody consumes the group, so no owner calls the page back: the call that wants a message of it does.
+#[tokio::test]
+async fn message_of_an_interrupted_move_is_changed_in_a_group_that_nobody_consumes() -> Result<()> {
+    let moving = Moving::start().await?;
+    moving.behind.proxy.next_with(Strike::Reply, BEGIN);
+    assert!(moving.page().await.is_err());
+    let shop = moving.behind.shop()?;
+    let (topic, id) = (TopicName::new("orders")?, MessageId::new("a")?);
+    let in_an_hour = Due::In(Duration::from_secs(3_600));
+    let moved = shop.broker().reschedule(&topic, &id, None, in_an_hour, Expected::default()).await?;
+    assert!(matches!(moved.rescheduled, Rescheduled::Done(fates) if fates_of(&fates) == [Fate::Done]));
+    let (_, cancelled) = shop.broker().cancel(&topic, &id, None).await?;
+    assert_eq!(fates_of(&cancelled.fates), [Fate::Done]);
+    let mut left = moving.found(moving.orders()).await?;
+    left.sort();
+    assert_eq!(left, ["b", "c", "dead"]);
     Ok(())
 }
 
