@@ -17,7 +17,7 @@ use crate::store::{
     self, Buffered, Call, Cancelled, Fate, Fates, HandedOver, KeyPause, LateFate, LateSettlement, LogTarget, Purge,
     Purged, PushVerdict, Pushed, Reschedule, Rescheduled, TakenOver, restoring,
 };
-use crate::wal::{self, Record};
+use crate::wal::{self, Position, Record};
 
 const BUFFERED: PushVerdict = PushVerdict { pushed: Ok(Pushed::Buffered), there: None, bounded: None };
 
@@ -95,17 +95,26 @@ impl<S: LogTarget> store::Messages for BufferedStore<S> {
         }
         // No page is on its way to the store meanwhile, so what is in the WAL is not, and the rest was answered for.
         let _still = self.still(id).await?;
-        let is_buffered = !self.buffered_of(&descriptor.topic, id).await?.is_empty();
+        let first = self.buffered_of(&descriptor.topic, id).await?.first().map(|(position, _)| *position);
+        let is_perhaps_stored = first.is_some_and(|first| Some(first) <= self.perhaps_sent());
         let losses = self.losses();
         let mut cancelled = self.limited(self.store.cancel(descriptor, partition, call, id)).await?;
         let has_it = cancelled.fates.has(Fate::InFlight) || cancelled.fates.has(Fate::Dead);
-        if is_buffered && !has_it {
+        let is_there = cancelled.fates.0.iter().any(|(_, fate)| *fate != Fate::Absent);
+        if is_perhaps_stored && !is_there {
+            // The store may have taken it, and it may have ended since, or be in another topic.
+            return Err(on_its_way(id));
+        }
+        if first.is_some() && !has_it {
             // Its record comes out of the log later, and finds that it was cancelled.
             let version = cancelled.version.unwrap_or_default().max(self.store.clock().versions(1));
             self.limited(self.store.withdraw(descriptor, partition, id, version)).await?;
-            cancelled.fates.0.iter_mut().for_each(|(_, fate)| *fate = Fate::Done);
-            (cancelled.version, cancelled.buffered) = (Some(version), true);
-        } else if self.is_loss_suspected() && cancelled.fates.0.iter().all(|(_, fate)| *fate == Fate::Absent) {
+            cancelled.version = Some(version);
+            if !is_perhaps_stored {
+                cancelled.fates.0.iter_mut().for_each(|(_, fate)| *fate = Fate::Done);
+                cancelled.buffered = true;
+            }
+        } else if self.is_loss_suspected() && !is_there {
             return Err(restoring());
         }
         if let Some(version) = cancelled.version {
@@ -182,7 +191,7 @@ impl<S: LogTarget> store::Messages for BufferedStore<S> {
     }
 
     async fn buffered(&self, topic: &TopicName, id: &MessageId) -> Result<Vec<Buffered>> {
-        self.buffered_of(topic, id).await
+        Ok(self.buffered_of(topic, id).await?.into_iter().map(|(_, buffered)| buffered).collect())
     }
 }
 
@@ -368,8 +377,8 @@ impl<S: LogTarget> BufferedStore<S> {
         }
     }
 
-    /// The messages of this id that are in the WAL. Reads all of it, if there is anything in it.
-    async fn buffered_of(&self, topic: &TopicName, id: &MessageId) -> Result<Vec<Buffered>> {
+    /// The messages of this id that are in the WAL, with their records. Reads all of it, if there is anything in it.
+    async fn buffered_of(&self, topic: &TopicName, id: &MessageId) -> Result<Vec<(Position, Buffered)>> {
         let (mut found, mut after) = (Vec::new(), None);
         while self.wal.depth().records > 0 {
             let page = self.wal.peek(after, PAGE_RECORDS, PAGE_BYTES).await?;
@@ -377,7 +386,8 @@ impl<S: LogTarget> BufferedStore<S> {
             after = Some(last.position);
             found.extend(page.into_iter().filter_map(|entry| match entry.record {
                 Record::Push { topic: of, message, .. } if of == *topic && message.id == *id => {
-                    Some(Buffered { routing_key: message.routing_key().to_owned(), key: message.envelope.key })
+                    let routing_key = message.routing_key().to_owned();
+                    Some((entry.position, Buffered { routing_key, key: message.envelope.key }))
                 }
                 _ => None,
             }));

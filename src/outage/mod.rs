@@ -22,7 +22,7 @@ mod topics;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -113,8 +113,8 @@ pub struct BufferedStore<S> {
     identified: AtomicU64,
     /// Held while a page of the WAL is on its way to the store. A cancel of a buffered message waits for it.
     offering: Mutex<()>,
-    /// Whether the first page of the WAL was sent to the store, which did not answer.
-    page_sent: AtomicBool,
+    /// The last record of the pages of the WAL that are still there, though the store perhaps took something of them.
+    perhaps_sent: std::sync::Mutex<Option<Position>>,
     last_contact: std::sync::Mutex<Option<Timestamp>>,
     restorers: std::sync::Mutex<Restorers>,
     buffered: Notify,
@@ -197,7 +197,7 @@ impl<S: LogTarget> BufferedStore<S> {
             heard_lost_at: AtomicU64::new(0),
             identified: AtomicU64::new(0),
             offering: Mutex::default(),
-            page_sent: AtomicBool::new(false),
+            perhaps_sent: std::sync::Mutex::default(),
             last_contact: std::sync::Mutex::default(),
             restorers: std::sync::Mutex::default(),
             buffered: Notify::new(),

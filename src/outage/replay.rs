@@ -1,6 +1,6 @@
 //! The loop of the WAL: what was buffered goes to the store once it is back, each record with the version it always had.
 
-use std::sync::atomic::Ordering;
+use std::sync::PoisonError;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
@@ -162,7 +162,7 @@ impl<S: LogTarget> BufferedStore<S> {
         let mut offered = self.offer(log, page).await;
         if let Some(away) = outage(&offered) {
             self.breaker.open(away);
-            return self.keep_page(&offered).await;
+            return self.keep_page(&offered, last).await;
         }
         self.breaker.close();
         let (done, is_torn) = (offered.done(), offered.forget_parts());
@@ -175,32 +175,46 @@ impl<S: LogTarget> BufferedStore<S> {
         let has_order = offered.left.iter().any(|record| self.has_order(record));
         self.behind.set_stuck(has_order);
         if !is_kept || is_torn || offered.is_unknown || has_order || (done == 0 && is_all) {
-            return self.keep_page(&offered).await;
+            return self.keep_page(&offered, last).await;
         }
         let left = std::mem::take(&mut offered.left);
         if let Err(error) = self.wal.append(left.clone()).await {
             return self.stuck(&error);
         }
         self.held.appended(&left, self.wal.depth().end);
-        self.page_sent.store(false, Ordering::Relaxed);
         self.wal_metrics.replayed.inc_by(offered.stored + offered.duplicate);
         self.wal_metrics.dropped.inc_by(offered.dropped);
+        self.change_perhaps_sent(|before| before.max(Some(last)));
         if let Err(error) = self.wal.trim(last).await {
             return self.stuck(&error);
         }
+        self.change_perhaps_sent(|before| before.filter(|before| *before > last));
         self.behind.done(last);
         self.held.done(last, &held);
         if done == 0 { ReplayStep::Stuck } else { ReplayStep::Moved(Clock::System.instant().since(began)) }
     }
 
     /// Leaves a page where it is. If the store certainly has none of it, it may be cancelled.
-    async fn keep_page(&self, offered: &Offered) -> ReplayStep {
-        let sent = offered.is_unknown || offered.done() > 0;
-        let sent = self.page_sent.fetch_or(sent, Ordering::Relaxed) || sent;
-        if !sent && let Err(error) = self.wal.take_back().await {
+    async fn keep_page(&self, offered: &Offered, last: Position) -> ReplayStep {
+        let is_sent = offered.is_unknown || offered.done() > 0;
+        let perhaps_sent = self.change_perhaps_sent(|before| before.max(is_sent.then_some(last)));
+        if perhaps_sent.is_none()
+            && let Err(error) = self.wal.take_back().await
+        {
             return self.stuck(&error);
         }
         ReplayStep::Stuck
+    }
+
+    /// The last record of a page that is still in the WAL, though the store perhaps took something of it.
+    pub(super) fn perhaps_sent(&self) -> Option<Position> {
+        self.change_perhaps_sent(|before| before)
+    }
+
+    fn change_perhaps_sent(&self, change: impl FnOnce(Option<Position>) -> Option<Position>) -> Option<Position> {
+        let mut perhaps_sent = self.perhaps_sent.lock().unwrap_or_else(PoisonError::into_inner);
+        *perhaps_sent = change(*perhaps_sent);
+        *perhaps_sent
     }
 
     fn stuck(&self, error: &Error) -> ReplayStep {

@@ -99,12 +99,29 @@ impl Clients {
             lock(&self.ledger).removals[place].span.answered = Some(self.now());
             // Consumers wait for it meanwhile. Plans say no time for this, so it comes from the time.
             self.wait(sent.as_ms() % 4 * PAUSE_MS).await;
-            if self.create(topic, group.filter(|_| is_copy)).await {
+            if self.create(topic, group.filter(|_| is_copy)).await && self.is_known_to_all(topic).await {
                 lock(&self.ledger).removals[place].back = self.now();
                 return self.note(&format!("{path} is there again"));
             }
             self.wait(200).await;
         }
+    }
+
+    /// Whether all brokers answer that the topic is there, as it was made. One that does not reach Redis has only promised it, and a push at
+    /// another one may have made another topic of the name.
+    async fn is_known_to_all(&self, number: usize) -> bool {
+        let topic = &self.topics[number];
+        let ordering = if topic.is_ordered { "key" } else { "none" };
+        let brokers = lock(&self.seats).len();
+        for broker in (0..brokers).filter(|broker| *broker != SETS_UP) {
+            let answer = self.call(broker, "GET", &format!("/v1/topics/{}", topic.name), None).await;
+            let is_as_made =
+                |is: &Value| is["settings"]["partitions"] == topic.partitions && is["settings"]["ordering"] == ordering;
+            if !answer.is_some_and(|(status, body)| status == 200 && is_as_made(&body)) {
+                return false;
+            }
+        }
+        true
     }
 
     pub(crate) async fn move_topic(&self, broker: usize, from: usize, to: usize) {

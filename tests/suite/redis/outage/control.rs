@@ -1,10 +1,13 @@
 //! Cancelling and rescheduling while Redis is away, while answers are lost, and after it lost what it had.
 
+use std::num::NonZeroU16;
 use std::time::Duration;
 
-use dwell::broker::RescheduleOutcome;
+use dwell::broker::{RescheduleOutcome, ReserveRequest};
+use dwell::delivery::{Decision, Delivery, Verdict};
 use dwell::model::error::{Kind, Result};
-use dwell::model::message::{Conflict, Due, MessageId, NewMessage, TopicName};
+use dwell::model::message::{Conflict, Due, GroupName, Key, MessageId, NewMessage, TopicName};
+use dwell::model::topic::{Ordering, Settings};
 use dwell::store::{Cancelled, Expected, Fate, Pushed, Rescheduled};
 
 use super::journal::journaled;
@@ -98,6 +101,44 @@ async fn cancel_of_a_possibly_stored_message_is_not_confirmed() -> Result<()> {
         let gone = dwell.reschedule(id, Duration::ZERO).await?.rescheduled;
         assert!(matches!(&gone, Rescheduled::Done(fates) if fates_of(fates) == [Fate::Absent]), "{gone:?}");
     }
+    dwell.close().await
+}
+
+/// A page of the WAL is held up by a record that waits for its message: what the store took of it may have ended since, though the WAL
+/// still has it.
+#[tokio::test]
+async fn cancel_of_an_acked_message_that_is_still_in_the_wal_is_not_confirmed() -> Result<()> {
+    let mut outage = Outage::begin().await?;
+    let dwell = outage.dwell().await?;
+    let orders = TopicName::new("orders")?;
+    let settings = Settings { ordering: Ordering::Key, partitions: NonZeroU16::MIN, ..Settings::default() };
+    dwell.broker().declare(orders.clone(), settings).await?;
+    let push = async |id: &str, conflict| {
+        let message = NewMessage::new(id.to_owned()).id(MessageId::new(id)?).key(Key::new(id)?).on_conflict(conflict);
+        dwell.broker().push(&orders, message).await
+    };
+    push("first", Conflict::Keep).await?;
+    let take = async || {
+        let request = ReserveRequest { max: 1, wait: Duration::from_secs(20), visibility_timeout: Some(HOUR) };
+        dwell.broker().reserve(&orders, &GroupName::standard(), request).await
+    };
+    let ack = async |of: &Delivery| {
+        let decision = vec![(of.receipt.to_string(), Decision::Ack)];
+        dwell.broker().settle(&orders, &GroupName::standard(), decision).await
+    };
+    let first = take().await?.remove(0);
+    outage.redis.kill()?;
+    push("second", Conflict::Keep).await?;
+    push("first", Conflict::Replace).await?;
+    outage.redis.restart().await?;
+    let second = take().await?.remove(0);
+    assert_eq!(second.message.id.as_str(), "second");
+    assert_eq!(ack(&second).await?, [Verdict::Acked]);
+    assert!(dwell.metric("dwell_wal_records{log=\"wal\"}")? > 0.0, "the replaced message is in flight");
+    assert_eq!(kind_of(dwell.cancel("second").await), Some(Kind::Unavailable));
+    ack(&first).await?;
+    dwell.recovered().await?;
+    assert_eq!(fates_of(&dwell.cancel("second").await?.fates), [Fate::Absent]);
     dwell.close().await
 }
 
