@@ -351,12 +351,16 @@ impl Judge<'_> {
         last.every_ms.filter(|_| is_last)
     }
 
+    /// Whether SQS delivered a message of a cron job in this time: it does not say which one.
+    pub(super) fn is_unnamed(&self, of: (usize, usize), from: Time, to: Time) -> bool {
+        let mut unnamed = self.ledger.deliveries.iter().filter(|other| other.tag == CRON);
+        unnamed.any(|other| (other.topic, other.group) == of && other.span.end() >= from && other.span.sent <= to)
+    }
+
     /// Whether messages of a topic may be gone undelivered.
     fn may_lack(&self, topic: usize, group: usize, from: Time, to: Time) -> bool {
-        // SQS does not say which one it was.
-        let is_unnamed = |other: &Delivered| other.topic == topic && other.group == group && other.tag == CRON;
         self.may_be_swept(topic, group, from)
-            || self.ledger.deliveries.iter().any(is_unnamed)
+            || self.is_unnamed((topic, group), Time(0), Time(u64::MAX))
             || self.is_disturbed(from, to + CLOCK_SLACK)
             || self.was_removed(topic, group, from, Time(u64::MAX))
             || self.forgot(from, Time(u64::MAX))

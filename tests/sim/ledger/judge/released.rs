@@ -1,6 +1,7 @@
 //! The sentence about deliveries that are given back.
 
 use super::super::{Decision, Delivered, Settled, Sweep, Verdict};
+use super::admin::occurrence;
 use super::{Breach, Judge};
 
 const RELEASED: &str = "a released delivery counts as no attempt";
@@ -30,7 +31,9 @@ impl Judge<'_> {
         });
         // SQS adds the attempts in the topic where it died, and says no partition.
         let counts_alike = delivery.place == topic || delivery.partition.is_some() == next.partition.is_some();
+        let is_unnamed = occurrence(&delivery.tag).is_some() && self.is_unnamed((topic, group), from, to);
         let is_plain = delivery.place == next.place
+            && !is_unnamed
             && counts_alike
             && released.span.end() <= to
             && !may_be_unseen
