@@ -139,6 +139,10 @@ impl Broker {
                     ..Reason::new("closed", format!("the window of the group is closed; it opens {opens}"))
                 }
             }
+            (None, owner) if let Some(until) = self.key_paused_until(descriptor, group, partition, peeked).await? => {
+                let reason = held_up_by(BlockedReason::KeyPaused { until: Some(until) }, descriptor, group);
+                Reason { owner: owner.clone(), ..reason }
+            }
             (None, None) => {
                 Reason::new("no_consumer", "due, and no broker owns its partition: nobody consumes this group")
             }
@@ -157,6 +161,22 @@ impl Broker {
                 Reason { owner: Some(owner.clone()), ..reason }
             }
         })
+    }
+
+    /// As the store knows: the owner may not have heard of it yet, and without a consumer there is none.
+    async fn key_paused_until(
+        &self,
+        descriptor: &Descriptor,
+        group: &GroupName,
+        partition: Partition,
+        peeked: &Peeked,
+    ) -> Result<Option<Timestamp>> {
+        match &peeked.message.envelope.key {
+            Some(key) if descriptor.is_fair(group) => {
+                self.store.reads.paused_until(&descriptor.group_partition(partition, group), key).await
+            }
+            _ => Ok(None),
+        }
     }
 
     async fn reserved(

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use super::{MemberId, PausedKey};
 use crate::codec::{DeadLetterRecord, Failure};
 use crate::model::error::Result;
-use crate::model::message::{Message, MessageId, TopicName};
+use crate::model::message::{Key, Message, MessageId, TopicName};
 use crate::model::time::Timestamp;
 use crate::model::topic::GroupPartition;
 use crate::model::version::Version;
@@ -43,6 +43,9 @@ pub trait Reads: Send + Sync + 'static {
 
     /// The paused keys of a group in a partition, those that are free first, at most `limit`; and how many there are.
     async fn paused_keys(&self, partition: &GroupPartition, limit: usize) -> Result<(u64, Vec<PausedKey>)>;
+
+    /// Until when a key of a group is paused; `None` if it is not.
+    async fn paused_until(&self, partition: &GroupPartition, key: &Key) -> Result<Option<Timestamp>>;
 
     /// Counts the messages of partitions, in the order asked.
     async fn stats(&self, partitions: &[GroupPartition]) -> Result<Vec<PartitionStats>>;

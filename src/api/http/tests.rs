@@ -422,6 +422,7 @@ always_away! {
         outlines(&[WaitingRange]) -> Vec<OutlinePage>;
         in_flight(&GroupPartition, Option<&InFlightCursor>, usize) -> Page<InFlightCursor>;
         paused_keys(&GroupPartition, usize) -> (u64, Vec<PausedKey>);
+        paused_until(&GroupPartition, &Key) -> Option<Timestamp>;
         stats(&[GroupPartition]) -> Vec<PartitionStats>;
         depth(&[GroupPartition], &[Duration]) -> Vec<PartitionDepth>;
         forecast(&[GroupPartition], Spans) -> Vec<Forecast>;

@@ -16,7 +16,7 @@ use super::{Embedded, Inner};
 use crate::codec::{body_version, decode_body};
 use crate::model::error::Result;
 use crate::model::limits::{CALL_BYTES_MAX, CALL_IDS_MAX};
-use crate::model::message::MessageId;
+use crate::model::message::{Key, MessageId};
 use crate::model::time::Timestamp;
 use crate::model::topic::GroupPartition;
 use crate::store::{
@@ -199,6 +199,15 @@ impl store::Reads for Embedded {
         let count = paused.len() as u64;
         paused.truncate(limit);
         Ok((count, paused))
+    }
+
+    async fn paused_until(&self, partition: &GroupPartition, key: &Key) -> Result<Option<Timestamp>> {
+        let this = self.opened()?;
+        let topics = this.topics();
+        let Some((topic, place)) = topics.group_partition(partition) else { return Ok(None) };
+        let state = topic.partition(place.partition);
+        let state = locked(&state);
+        Ok(state.groups.get(&place.group).and_then(|group| group.paused_until(key, this.now())))
     }
 
     async fn stats(&self, partitions: &[GroupPartition]) -> Result<Vec<PartitionStats>> {

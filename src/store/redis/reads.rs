@@ -6,12 +6,12 @@ use async_trait::async_trait;
 use redis::Value;
 
 use super::owner::{paused_key, read_charge, read_history};
-use super::scripts::{Reply, SCRIPTS, ScriptCall};
+use super::scripts::{Reply, SCRIPTS, ScriptCall, maybe_text};
 use super::{Redis, Shared, dead_letters, ms};
 use crate::codec::{body_version, decode_body};
 use crate::model::error::{Error, Result};
 use crate::model::limits::{CALL_BYTES_MAX, CALL_IDS_MAX};
-use crate::model::message::{MessageId, TopicName};
+use crate::model::message::{Key, MessageId, TopicName};
 use crate::model::time::Timestamp;
 use crate::model::topic::GroupPartition;
 use crate::platform::clock::Instant;
@@ -119,6 +119,15 @@ impl store::Reads for Redis {
         range.arg(&paused).arg(&from).arg("+inf").arg("BYSCORE").arg("LIMIT").arg(0).arg(limit).arg("WITHSCORES");
         let page = Reply::of(self.connection.call(&range).await?)?.each(paused_key)?;
         Ok((count.max(page.len() as u64), page))
+    }
+
+    async fn paused_until(&self, partition: &GroupPartition, key: &Key) -> Result<Option<Timestamp>> {
+        let paused = self.keys.group_partition(partition).paused;
+        let until = self.connection.call(redis::cmd("ZSCORE").arg(&paused).arg(key.as_str())).await?;
+        let Some(until) = maybe_text(until)? else { return Ok(None) };
+        let until = until.parse().map(Timestamp::from_ms);
+        let until = until.map_err(|_| Error::corrupt(format!("the pause of key {key} has no end")))?;
+        Ok((until > self.clock.now()).then_some(until))
     }
 
     async fn stats(&self, partitions: &[GroupPartition]) -> Result<Vec<PartitionStats>> {

@@ -20,6 +20,7 @@ stories! {
     a_pause_counts_in_a_fair_group_alone, many_keys_are_paused_and_listed, deliveries_in_flight_are_settled,
     a_nack_pauses_its_key, a_nack_never_shortens_a_pause, the_pause_of_a_nack_outlives_its_owner,
     a_late_nack_pauses_its_key, the_last_attempt_pauses_its_key_too, elsewhere_the_nack_of_a_key_is_a_nack,
+    a_paused_key_is_explained_before_anybody_consumes,
 }
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -426,5 +427,21 @@ async fn elsewhere_the_nack_of_a_key_is_a_nack(world: World) -> Result<()> {
     assert_eq!(shop.take(1).await?, ["busy"]);
     world.pass(60_000);
     assert_eq!(shop.take(2).await?.len(), 2);
+    Ok(())
+}
+
+async fn a_paused_key_is_explained_before_anybody_consumes(world: World) -> Result<()> {
+    let shop = Shop::open(&world).await?;
+    let (id, key) = (MessageId::new("first")?, Key::new("acme")?);
+    shop.broker.push(&orders()?, NewMessage::new("x").id(id.clone()).key(key.clone())).await?;
+    let reason = async || {
+        let explained = shop.broker.explain(&orders()?, &id, None).await?;
+        Ok::<_, dwell::model::error::Error>(explained.groups.into_iter().next().map(|(_, why)| (why.name, why.until)))
+    };
+    assert_eq!(reason().await?, Some(("no_consumer", None)));
+    let until = shop.pause("acme", PauseFor::Span(MINUTE)).await?;
+    assert_eq!(reason().await?, Some(("key_paused", Some(until))));
+    shop.resume("acme").await?;
+    assert_eq!(reason().await?, Some(("no_consumer", None)));
     Ok(())
 }

@@ -185,6 +185,10 @@ impl Reads for NoReads {
         not_read()
     }
 
+    async fn paused_until(&self, _: &GroupPartition, _: &Key) -> Result<Option<Timestamp>> {
+        not_read()
+    }
+
     async fn stats(&self, _: &[GroupPartition]) -> Result<Vec<PartitionStats>> {
         not_read()
     }
