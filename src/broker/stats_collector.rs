@@ -208,7 +208,8 @@ impl StatsCollector {
         for (group, stats) in fair {
             let asked = self.now();
             let keys = self.broker.count_keys(&descriptor, &group, &stats, &mut self.unheard).await?;
-            groups.entry(group).or_default().keys = keys.map(|known| key_depth_of(&known.keys));
+            let paused = self.broker.paused_keys(&descriptor, &group).await?.count;
+            groups.entry(group).or_default().keys = keys.map(|known| key_depth_of(&known.keys, paused));
             self.rest(asked).await;
         }
         Ok(groups)
@@ -254,8 +255,9 @@ fn depth_of(stats: &PartitionStats, due: Vec<u64>) -> Depth {
     depth
 }
 
-fn key_depth_of(keys: &HeldKeys) -> KeyDepth {
-    KeyDepth { count: keys.count, busiest: keys.busiest.first().map_or(0, |key| key.ready + key.in_flight) }
+fn key_depth_of(keys: &HeldKeys, paused: u64) -> KeyDepth {
+    let busiest = keys.busiest.first().map_or(0, |key| key.ready + key.in_flight);
+    KeyDepth { count: keys.count, busiest, paused }
 }
 
 #[derive(Debug)]

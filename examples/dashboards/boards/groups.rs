@@ -45,9 +45,14 @@ fn lag() -> Vec<Panel> {
         Panel::lines("Demand", "Consumers that wait for a message, by group, at all brokers together.", Unit::Count)
             .query(sum("topic, group", "dwell_group_demand", Of::Group), "{{topic}} {{group}}")
             .wide(12),
-        Panel::lines("Keys", "Keys of fair groups that have messages due or in flight.", Unit::Count)
-            .query(store_stats("max", "topic, group", "dwell_group_keys", ""), "{{topic}} {{group}}")
-            .wide(12),
+        Panel::lines(
+            "Keys",
+            "Keys of fair groups that have messages due or in flight, and those that are paused.",
+            Unit::Count,
+        )
+        .query(store_stats("max", "topic, group", "dwell_group_keys", ""), "{{topic}} {{group}}")
+        .query(store_stats("max", "topic, group", "dwell_group_paused_keys", ""), "{{topic}} {{group}} paused")
+        .wide(12),
         Panel::lines(
             "Share of the busiest key",
             "The part of these messages that one key has: near 1 the others wait for it in a group that is not fair.",

@@ -23,7 +23,7 @@ pub const WITHIN: [(&str, Duration); 4] = [
 ];
 
 /// Shown together or not at all.
-const FAMILIES: [Family; 9] = [
+const FAMILIES: [Family; 10] = [
     Family {
         name: "dwell_messages",
         kind: "gauge",
@@ -73,6 +73,13 @@ const FAMILIES: [Family; 9] = [
                Exported with `dwell_messages`",
     },
     Family {
+        name: "dwell_group_paused_keys",
+        kind: "gauge",
+        labels: &["topic", "group"],
+        help: "keys of a fair group that are paused, by a request or by a nack, whether or not they have messages. \
+               Exported with `dwell_messages`",
+    },
+    Family {
         name: "dwell_stats_collection_seconds",
         kind: "gauge",
         labels: &[],
@@ -102,17 +109,24 @@ pub struct Depth {
     pub keys: Option<KeyDepth>,
 }
 
-/// The keys that have messages due or in flight.
+/// The keys of a fair group.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct KeyDepth {
+    /// Those that have messages due or in flight.
     pub count: u64,
     /// Messages of the key that has the most.
     pub busiest: u64,
+    /// Those that are paused, with messages or without.
+    pub paused: u64,
 }
 
 impl KeyDepth {
     fn plus(self, other: KeyDepth) -> KeyDepth {
-        KeyDepth { count: self.count + other.count, busiest: self.busiest.max(other.busiest) }
+        KeyDepth {
+            count: self.count + other.count,
+            busiest: self.busiest.max(other.busiest),
+            paused: self.paused + other.paused,
+        }
     }
 }
 
@@ -195,6 +209,7 @@ struct Families {
     closed: IntGaugeVec,
     keys: IntGaugeVec,
     busiest_key: GaugeVec,
+    paused_keys: IntGaugeVec,
     seconds: Gauge,
     age: Gauge,
 }
@@ -269,7 +284,7 @@ impl Collector for Shown {
 
 impl Families {
     fn new() -> prometheus::Result<Families> {
-        let [messages, oldest_ready_age, due, paused, closed, keys, busiest_key, seconds, age] = FAMILIES;
+        let [messages, oldest_ready_age, due, paused, closed, keys, busiest_key, paused_keys, seconds, age] = FAMILIES;
         let opts = |family: Family| Opts::new(family.name, family.help);
         Ok(Families {
             messages: IntGaugeVec::new(opts(messages), messages.labels)?,
@@ -279,6 +294,7 @@ impl Families {
             closed: IntGaugeVec::new(opts(closed), closed.labels)?,
             keys: IntGaugeVec::new(opts(keys), keys.labels)?,
             busiest_key: GaugeVec::new(opts(busiest_key), busiest_key.labels)?,
+            paused_keys: IntGaugeVec::new(opts(paused_keys), paused_keys.labels)?,
             seconds: Gauge::with_opts(opts(seconds))?,
             age: Gauge::with_opts(opts(age))?,
         })
@@ -293,6 +309,7 @@ impl Families {
             &self.closed,
             &self.keys,
             &self.busiest_key,
+            &self.paused_keys,
             &self.seconds,
             &self.age,
         ]
@@ -321,6 +338,7 @@ impl Families {
             if let Some(keys) = depth.keys {
                 self.keys.with_label_values(&[topic, group]).set(whole(keys.count));
                 self.busiest_key.with_label_values(&[topic, group]).set(depth.share_of(keys.busiest));
+                self.paused_keys.with_label_values(&[topic, group]).set(whole(keys.paused));
             }
         }
         self.seconds.set(took.as_secs_f64());

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dwell::broker::{GroupRequest, Options, ReserveRequest};
+use dwell::broker::{GroupRequest, Options, PauseFor, ReserveRequest};
 use dwell::delivery::Decision;
 use dwell::model::error::Result;
 use dwell::model::message::{GroupName, Key, NewMessage, TopicName};
@@ -97,8 +97,13 @@ async fn keys_of_a_fair_group_are_counted(world: World) -> Result<()> {
         taken += seen.world.as_time_passes(broker.reserve(&topic, &group, request)).await?.len();
     }
     let page = seen.until("the keys are known", |page| page.value(&keys) == Some(2.0)).await?;
-    assert_eq!(page.value(&ratio), Some(0.8));
+    let paused = of("dwell_group_paused_keys");
+    assert_eq!((page.value(&ratio), page.value(&paused)), (Some(0.8), Some(0.0)));
     assert_eq!(messages(&page, "orders", "default"), Some([0.0, 3.0, 2.0, 0.0]));
+    for key in ["busy", "empty"] {
+        broker.pause_key(&topic, &group, &Key::new(key)?, PauseFor::Span(Duration::from_secs(3_600))).await?;
+    }
+    seen.until("the pauses are counted", |page| page.value(&paused) == Some(2.0)).await?;
     Ok(())
 }
 

@@ -11,11 +11,12 @@ use super::page::Page;
 use crate::support::{Process, RedisServer, eventually, scratch};
 
 /// What has no series on any store without more being done; docs/how-to/monitor.md says so.
-const CONFIGURED: [&str; 5] = [
+const CONFIGURED: [&str; 6] = [
     "dwell_certificate_end_timestamp_seconds",
     "dwell_webhook_requests_total",
     "dwell_webhook_request_seconds",
     "dwell_group_keys",
+    "dwell_group_paused_keys",
     "dwell_group_busiest_key_ratio",
 ];
 

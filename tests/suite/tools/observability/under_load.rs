@@ -116,6 +116,7 @@ const UNKNOWN: [&str; 13] = [
     "dwell_group_paused",
     "dwell_group_closed",
     "dwell_group_keys",
+    "dwell_group_paused_keys",
     "dwell_group_busiest_key_ratio",
     "dwell_stats_collection_seconds",
     "dwell_stats_age_seconds",
