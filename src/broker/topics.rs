@@ -190,7 +190,7 @@ impl Topics {
     fn cached(&self, topic: &TopicName) -> Option<Arc<Descriptor>> {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         let now = self.store.backend.clock().local().instant();
-        // What is only promised may be known by the next call.
+        // A topic that is only promised may be known by the next call.
         let is_fresh = |known: &&CachedTopic| now < known.loaded.plus(CACHED_FOR) && !known.descriptor.is_promised();
         known.get(topic).filter(is_fresh).map(|known| known.descriptor.clone())
     }
@@ -409,7 +409,7 @@ impl Broker {
                 self.deleted(topic, &tombstone).await;
                 return Ok(());
             }
-            // What was loaded had been deleted, so it was remembered: a topic that others made since may have its name.
+            // The loaded topic had been deleted, so it was remembered: a topic that others made since may have its name.
         }
         Err(Error::unavailable(format!("topic {topic} is deleted and made by others meanwhile: try again")))
     }

@@ -8,14 +8,13 @@ use futures_util::FutureExt;
 use tokio::sync::{Notify, watch};
 
 use super::dead_letter_keeper::DeadLetterKeeper;
-use super::ownership::call_back_move;
 use super::{ByKey, GroupDelivery, Owned};
 use crate::coordination::lease::STORE_CHANGED;
 use crate::model::error::{Error, Kind, Result};
 use crate::model::time::Timestamp;
 use crate::model::topic::GroupPartition;
 use crate::platform::clock::{Clock, Instant};
-use crate::store::{Charge, HeadState, Loss, Owner, ReserveLimit, Settlement};
+use crate::store::{Charge, HeadState, Loss, Owner, ReserveLimit, Settlement, Store};
 
 /// How long a call may take to be answered after its lease is lost: then its outcome is known.
 const LAST_ANSWER: Duration = Duration::from_secs(1);
@@ -368,5 +367,14 @@ fn earlier(head: Head, other: Option<Timestamp>) -> Head {
         (Head::Unknown, _) | (_, None) => head,
         (Head::Nothing, Some(at)) => Head::At(at),
         (Head::At(head), Some(at)) => Head::At(head.min(at)),
+    }
+}
+
+/// Gives back what is on its way to another topic: perhaps the broker that moved it died. One that moves it now finds
+/// the rest again. A failed attempt is repeated after the next renewal.
+pub(super) async fn call_back_move(store: &Store, group_partition: &GroupPartition) {
+    if let Err(error) = store.maintenance.call_back_move(group_partition).await {
+        let GroupPartition { topic, group, partition, .. } = group_partition;
+        tracing::debug!(%topic, %group, partition = partition.0, %error, "messages of an interrupted move not given back yet");
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
-use super::owner_loop::OwnerLoop;
+use super::owner_loop::{OwnerLoop, call_back_move};
 use super::prefetch::{LoopSignal, Part, PrefetchBudget};
 use super::receipt::ReceiptMaker;
 use super::table::{Now, Table};
@@ -214,15 +214,6 @@ async fn repair(
         if from.is_none() {
             return Ok(());
         }
-    }
-}
-
-/// Gives back what is on its way to another topic: perhaps the broker that moved it died. One that moves it now finds
-/// the rest again. A failed attempt is repeated after the next renewal.
-pub(super) async fn call_back_move(store: &Store, group_partition: &GroupPartition) {
-    if let Err(error) = store.maintenance.call_back_move(group_partition).await {
-        let GroupPartition { topic, group, partition, .. } = group_partition;
-        tracing::debug!(%topic, %group, partition = partition.0, %error, "messages of an interrupted move not given back yet");
     }
 }
 

@@ -34,7 +34,15 @@ impl<S: LogTarget> BufferedStore<S> {
     /// now on counts for all losses before it. And whether a loss was noticed so lately that others may not have said yet that they restore.
     pub(super) async fn begin_offer(&self, says: Progress, began: Instant) -> (Timestamp, bool) {
         loop {
-            match self.say(says).await {
+            // Nothing is said to a store that has not said its name. The loop of the WAL asks for it too, after longer and longer pauses.
+            let said = match self.is_identified(self.losses()) {
+                true => self.say(says).await,
+                false => match self.identify().await {
+                    Ok(()) => self.say(says).await,
+                    Err(error) => Err(error),
+                },
+            };
+            match said {
                 Ok(Reports { now, lost_at, .. }) => {
                     return (now.max(lost_at), now.since(lost_at) < self.options.silence);
                 }

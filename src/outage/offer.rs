@@ -360,6 +360,9 @@ impl<S: LogTarget> BufferedStore<S> {
 
     /// Creates a topic in a store that was suspected of so many losses: what is missing after another one may be lost.
     pub(super) async fn create_after(&self, losses: u64, wanted: &Descriptor) -> Result<Descriptor> {
+        if self.topic_cache.seen(&wanted.topic).is_none() {
+            self.look_for_loss().await?;
+        }
         if self.losses() != losses {
             return Err(restoring());
         }

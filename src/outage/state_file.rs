@@ -14,8 +14,8 @@ use crate::platform::tasks::blocking;
 /// How long changes gather before they are written, and how long it takes until a disk that failed is tried again.
 const GATHER: Duration = Duration::from_secs(1);
 
-/// A file that is replaced as a whole. A disk that is full or fails stops nobody: it is written again once it can be. What a disk
-/// changed by itself does not count.
+/// A file that is replaced as a whole. A disk that is full or fails stops nobody: it is written again once it can be. A line that
+/// the disk changed by itself does not count.
 #[derive(Debug)]
 pub(super) struct StateFile {
     path: PathBuf,

@@ -188,7 +188,7 @@ impl<S: LogTarget> BufferedStore<S> {
     /// A store that was emptied while its connection stayed answers as one that never had a topic. But it has lost its name, too, and
     /// which brokers keep a journal; and a broker that noticed says so there. A topic made before that would be newer than the lost one, and
     /// would replace it.
-    async fn look_for_loss(&self) -> Result<()> {
+    pub(super) async fn look_for_loss(&self) -> Result<()> {
         let losses = self.losses();
         self.identify().await?;
         let offered_at = Timestamp::from_ms(self.offered_at.load(Ordering::Relaxed));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dwell::model::error::{Kind, Result};
-use dwell::model::message::{Conflict, Dedup, DedupKey, GroupName, Message, MessageId, TopicName};
+use dwell::model::message::{Conflict, CronJobName, Dedup, DedupKey, GroupName, Message, MessageId, TopicName};
 use dwell::model::partition::Partition;
 use dwell::model::topic::{Descriptor, Settings};
 use dwell::model::version::{CallId, CallPart, Version};
@@ -500,13 +500,14 @@ async fn no_call_but_a_creation_makes_a_promised_topic() -> Result<()> {
     let (group, id) = (GroupName::standard(), MessageId::new("a")?);
     let call = || new_call(&*store.backend, 1);
     let late = late_ack("a", call().version, true)?;
+    let partition = promised.group_partition(FIRST, &group);
     let refused = [
         kind_of(store.messages.settle_late(&promised, FIRST, &group, &call(), &[late]).await),
         kind_of(store.messages.cancel(&promised, FIRST, &call(), &id).await),
+        kind_of(store.leases.acquire(&partition, &member("owner"), LEASE, promised.generation).await),
+        kind_of(store.cron_jobs.delete_cron_job(&promised, FIRST, &CronJobName::new("hourly")?).await),
     ];
-    assert_eq!(refused, [Some(Kind::Unavailable); 2]);
-    let partition = promised.group_partition(FIRST, &group);
-    store.leases.acquire(&partition, &member("owner"), LEASE, promised.generation).await?;
+    assert_eq!(refused, [Some(Kind::Unavailable); 4]);
     assert_eq!(store.topics.topic(&promised.topic).await?, None);
     let created = store.topics.create(&promised).await?;
     assert!(!created.is_promised());

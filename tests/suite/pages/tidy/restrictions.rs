@@ -63,8 +63,7 @@ const ONLY: [Only; 23] = [
         only: &[
             "src/platform/disk/",
             "src/wal/",
-            "src/outage/topic_cache.rs",
-            "src/outage/kept_keys.rs",
+            "src/outage/state_file.rs",
             "src/api/http/listen",
             "src/platform/https.rs",
             "src/platform/secret.rs",

@@ -110,7 +110,7 @@ async fn every_panel_shows_something(api: &Api, from: Timestamp, port: u16) -> R
 
 /// What nothing is known of while Redis is away: the counts of its messages, and the times of deliveries, of which there
 /// are none.
-const UNKNOWN: [&str; 13] = [
+const UNKNOWN: [&str; 14] = [
     "dwell_messages",
     "dwell_oldest_ready_age_seconds",
     "dwell_group_paused",
