@@ -20,7 +20,7 @@ impl KeptKeys {
     /// Reads the file. A key that it lacks the store has too.
     pub(super) fn load(path: PathBuf) -> KeptKeys {
         let (file, keys) = StateFile::load(path, SigningKey::from_text);
-        KeptKeys { file, keys: KeyRing::new(keys.into_iter()) }
+        KeptKeys { file, keys: KeyRing::new(keys) }
     }
 
     pub(super) fn all(&self) -> Vec<SigningKey> {

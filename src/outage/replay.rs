@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use super::offer::{Log, Offered, is_deduped, outage};
+use super::offer::{Log, is_deduped, outage};
 use super::{BufferedStore, CALL_PAGE_BYTES, CALL_PAGE_RECORDS, PAGE_BYTES, PAGE_RECORDS, PAUSE, drop_part_of_a_call};
 use crate::model::error::{Error, Kind, Result};
 use crate::platform::clock::{Clock, Instant};
@@ -160,9 +160,11 @@ impl<S: LogTarget> BufferedStore<S> {
         let is_all = self.wal.depth().records <= page.len() as u64;
         let held: Vec<u64> = page.iter().flat_map(|entry| self.held.keys_of(&entry.record)).collect();
         let mut offered = self.offer(log, page).await;
+        let is_sent = offered.is_unknown || offered.done() > 0;
+        let perhaps_sent = self.change_perhaps_sent(|before| before.max(is_sent.then_some(last)));
         if let Some(away) = outage(&offered) {
             self.breaker.open(away);
-            return self.keep_page(&offered, last).await;
+            return self.keep_page(perhaps_sent).await;
         }
         self.breaker.close();
         let (done, is_torn) = (offered.done(), offered.forget_parts());
@@ -175,7 +177,7 @@ impl<S: LogTarget> BufferedStore<S> {
         let has_order = offered.left.iter().any(|record| self.has_order(record));
         self.behind.set_stuck(has_order);
         if !is_kept || is_torn || offered.is_unknown || has_order || (done == 0 && is_all) {
-            return self.keep_page(&offered, last).await;
+            return self.keep_page(perhaps_sent).await;
         }
         let left = std::mem::take(&mut offered.left);
         if let Err(error) = self.wal.append(left.clone()).await {
@@ -184,7 +186,6 @@ impl<S: LogTarget> BufferedStore<S> {
         self.held.appended(&left, self.wal.depth().end);
         self.wal_metrics.replayed.inc_by(offered.stored + offered.duplicate);
         self.wal_metrics.dropped.inc_by(offered.dropped);
-        self.change_perhaps_sent(|before| before.max(Some(last)));
         if let Err(error) = self.wal.trim(last).await {
             return self.stuck(&error);
         }
@@ -195,9 +196,7 @@ impl<S: LogTarget> BufferedStore<S> {
     }
 
     /// Leaves a page where it is. If the store certainly has none of it, it may be cancelled.
-    async fn keep_page(&self, offered: &Offered, last: Position) -> ReplayStep {
-        let is_sent = offered.is_unknown || offered.done() > 0;
-        let perhaps_sent = self.change_perhaps_sent(|before| before.max(is_sent.then_some(last)));
+    async fn keep_page(&self, perhaps_sent: Option<Position>) -> ReplayStep {
         if perhaps_sent.is_none()
             && let Err(error) = self.wal.take_back().await
         {

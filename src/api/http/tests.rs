@@ -21,7 +21,7 @@ use tower::ServiceExt;
 use super::*;
 use crate::broker::{Broker, Options};
 use crate::model::error::{Error, Result};
-use crate::model::message::{Conflict, CronJobName, GroupName, Message, MessageId, TopicName};
+use crate::model::message::{Conflict, CronJobName, GroupName, Key, Message, MessageId, TopicName};
 use crate::model::partition::Partition;
 use crate::model::time::Timestamp;
 use crate::model::topic::{Descriptor, GroupPartition};
