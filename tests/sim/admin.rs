@@ -99,25 +99,30 @@ impl Clients {
             lock(&self.ledger).removals[place].span.answered = Some(self.now());
             // Consumers wait for it meanwhile. Plans say no time for this, so it comes from the time.
             self.wait(sent.as_ms() % 4 * PAUSE_MS).await;
-            if self.create(topic, group.filter(|_| is_copy)).await && self.is_known_to_all(topic).await {
-                lock(&self.ledger).removals[place].back = self.now();
-                return self.note(&format!("{path} is there again"));
+            while self.create(topic, group.filter(|_| is_copy)).await {
+                if self.is_not_contradicted(topic).await {
+                    lock(&self.ledger).removals[place].back = self.now();
+                    return self.note(&format!("{path} is there again"));
+                }
+                self.wait(200).await;
             }
             self.wait(200).await;
         }
     }
 
-    /// Whether all brokers answer that the topic is there, as it was made. One that does not reach Redis has only promised it, and a push at
-    /// another one may have made another topic of the name.
-    async fn is_known_to_all(&self, number: usize) -> bool {
+    /// Whether no other broker says that the topic is not there, or another one. One that does not reach Redis has only promised it, and a push
+    /// at another one may have made another topic of the name.
+    async fn is_not_contradicted(&self, number: usize) -> bool {
         let topic = &self.topics[number];
         let ordering = if topic.is_ordered { "key" } else { "none" };
         let brokers = lock(&self.seats).len();
         for broker in (0..brokers).filter(|broker| *broker != SETS_UP) {
             let answer = self.call(broker, "GET", &format!("/v1/topics/{}", topic.name), None).await;
-            let is_as_made =
-                |is: &Value| is["settings"]["partitions"] == topic.partitions && is["settings"]["ordering"] == ordering;
-            if !answer.is_some_and(|(status, body)| status == 200 && is_as_made(&body)) {
+            let is_another = answer.is_some_and(|(status, is)| match status {
+                200 => is["settings"]["partitions"] != topic.partitions || is["settings"]["ordering"] != ordering,
+                _ => status == 404,
+            });
+            if is_another {
                 return false;
             }
         }
