@@ -22,7 +22,7 @@ mod topics;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -113,6 +113,8 @@ pub struct BufferedStore<S> {
     identified: AtomicU64,
     /// Held while a page of the WAL is on its way to the store. A cancel of a buffered message waits for it.
     offering: Mutex<()>,
+    /// The journal could not be read when the store had lost something: it is offered once it can be.
+    journal_unread: AtomicBool,
     /// The last record of the pages of the WAL that are still there, though the store perhaps took something of them.
     perhaps_sent: std::sync::Mutex<Option<Position>>,
     last_contact: std::sync::Mutex<Option<Timestamp>>,
@@ -169,7 +171,6 @@ impl<S: LogTarget> BufferedStore<S> {
         let (behind, held) = (OrderedTopics::new(inherited), HeldIds::new(inherited));
         let topic_cache = TopicCache::load(options.dir.join("topics"));
         let kept_keys = KeptKeys::load(options.dir.join("receipt-keys"));
-        let breaker = Breaker::default();
         let broker = match &journal {
             Some(journal) => journal.log().id().await.ok(),
             None => None,
@@ -180,7 +181,7 @@ impl<S: LogTarget> BufferedStore<S> {
             clock,
             options,
             timeout,
-            breaker,
+            breaker: Breaker::default(),
             metrics,
             wal,
             wal_metrics,
@@ -197,6 +198,7 @@ impl<S: LogTarget> BufferedStore<S> {
             heard_lost_at: AtomicU64::new(0),
             identified: AtomicU64::new(0),
             offering: Mutex::default(),
+            journal_unread: AtomicBool::new(false),
             perhaps_sent: std::sync::Mutex::default(),
             last_contact: std::sync::Mutex::default(),
             restorers: std::sync::Mutex::default(),

@@ -219,6 +219,11 @@ impl<S: LogTarget> BufferedStore<S> {
         // Often enough not to count as silent, and to hear soon of a loss that another broker noticed.
         self.clock.sleep(self.options.silence / LOOKS).await;
         journal.log().observe();
+        if self.journal_unread.load(Ordering::Relaxed) && journal.log().peek(None, 1, CALL_PAGE_BYTES).await.is_ok() {
+            self.journal_unread.store(false, Ordering::Relaxed);
+            tracing::warn!("journal can be read again: what the store lost is given back");
+            self.taken.notify_one();
+        }
         let before = self.losses();
         let offered_at = Timestamp::from_ms(self.offered_at.load(Ordering::Relaxed));
         match self.say(Progress::Settled(offered_at)).await {
@@ -267,6 +272,7 @@ impl<S: LogTarget> BufferedStore<S> {
                 Err(error) if now.since(*unread_since.get_or_insert(now)) >= self.options.silence => {
                     // A disk that fails must not keep what Redis has from its consumers.
                     tracing::error!(%error, "journal unreadable: what the store lost is not given back");
+                    self.journal_unread.store(true, Ordering::Relaxed);
                     break;
                 }
                 Err(error) => error,

@@ -82,12 +82,15 @@ impl TopicCache {
         there_at.is_some_and(|at| Clock::System.instant().since(at) < span)
     }
 
+    /// The newest descriptor counts: a store that answers an older one has lost the newer one, and is given it back.
     pub(super) fn learn(&self, descriptor: &Descriptor) -> bool {
         if !descriptor.deleted {
             let mut there_at = self.there_at.lock().unwrap_or_else(PoisonError::into_inner);
             there_at.insert(descriptor.topic.clone(), Clock::System.instant());
         }
-        if self.entry(&descriptor.topic).as_ref() == Some(descriptor) {
+        let known = self.entry(&descriptor.topic);
+        let is_newer = |known: &Descriptor| !known.deleted && known.generation > descriptor.generation;
+        if known.as_ref() == Some(descriptor) || known.as_ref().is_some_and(is_newer) {
             return false;
         }
         let mut topics = self.topics.write().unwrap_or_else(PoisonError::into_inner);
@@ -237,6 +240,21 @@ mod tests {
         assert_eq!((cache.get(&orders.topic), cache.last(&orders.topic)), (None, Some(orders.clone())));
         cache.forget(&orders.topic);
         assert_eq!(cache.last(&orders.topic), None);
+        Ok(())
+    }
+
+    #[test]
+    fn an_older_descriptor_is_no_news() -> Result<()> {
+        let cache = TopicCache::load(PathBuf::from("/nowhere/topics"));
+        let older = Descriptor { generation: 7, ..Descriptor::new(TopicName::new("orders")?, Default::default()) };
+        let newer = Descriptor { generation: 8, ..older.clone() };
+        assert!(cache.learn(&newer));
+        assert!(!cache.learn(&older));
+        assert_eq!(cache.get(&newer.topic), Some(newer.clone()));
+        // Once it is gone, another broker may have it back as it was before.
+        cache.miss(&newer.topic);
+        assert!(cache.learn(&older));
+        assert_eq!(cache.get(&newer.topic), Some(older));
         Ok(())
     }
 
