@@ -59,7 +59,13 @@ impl Clients {
             (self.group_path(number, group), body)
         }));
         for (path, body) in requests {
+            let is_of_copy = !body["copy_of"].is_null();
             let answer = self.call(SETS_UP, "PUT", &path, Some(body)).await;
+            if is_of_copy && matches!(answer, Some((201, _))) {
+                let removals = &mut lock(&self.ledger).removals;
+                let absent = removals.iter_mut().filter(|of| of.topic == number && of.back == Time(u64::MAX));
+                absent.for_each(|removal| removal.is_copied = true);
+            }
             if !is_done(&answer) {
                 self.note(&format!("create {path}: {answer:?}"));
                 return false;
@@ -85,7 +91,7 @@ impl Clients {
         let place = {
             let mut ledger = lock(&self.ledger);
             let span = Span { sent, answered: None };
-            ledger.removals.push(Removed { topic, group, span, back: Time(u64::MAX), is_copy });
+            ledger.removals.push(Removed { topic, group, span, back: Time(u64::MAX), is_copy, is_copied: false });
             ledger.removals.len() - 1
         };
         // A push or a consumer may make the topic with other settings meanwhile: then it is deleted once more.
@@ -96,7 +102,10 @@ impl Clients {
                 self.wait(200).await;
                 continue;
             }
-            lock(&self.ledger).removals[place].span.answered = Some(self.now());
+            {
+                let removal = &mut lock(&self.ledger).removals[place];
+                (removal.span.answered, removal.is_copied) = (Some(self.now()), false);
+            }
             // Consumers wait for it meanwhile. Plans say no time for this, so it comes from the time.
             self.wait(sent.as_ms() % 4 * PAUSE_MS).await;
             while self.create(topic, group.filter(|_| is_copy)).await {

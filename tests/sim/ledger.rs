@@ -292,8 +292,10 @@ pub(crate) struct Removed {
     pub(crate) group: Option<usize>,
     pub(crate) span: Span,
     pub(crate) back: Time,
-    /// It is a copy of the first group now.
+    /// It was to be a copy of the first group.
     pub(crate) is_copy: bool,
+    /// It was certainly made as one: a request for a limit or a window may make it before, and then it begins empty.
+    pub(crate) is_copied: bool,
 }
 
 /// From when on messages of a topic may have been moved.

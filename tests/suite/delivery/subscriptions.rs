@@ -198,7 +198,7 @@ async fn group_being_copied_delivers_nothing(world: World) -> Result<()> {
     let mut owner = match world
         .store
         .leases
-        .acquire(&made.group_partition(Partition(0), &audit), shop.broker.member(), LONG, 0)
+        .acquire(&made.group_partition(Partition(0), &audit), shop.broker.member(), LONG, wanted.generation)
         .await
     {
         Err(error) if error.kind() == Kind::Stale => None,

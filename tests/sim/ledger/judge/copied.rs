@@ -14,7 +14,7 @@ impl Judge<'_> {
         let (topic, id) = (push.target.topic, &*push.target.id);
         let removals = || self.ledger.removals.iter().filter(|removal| removal.topic == topic);
         let of_groups = || removals().filter(|removal| removal.back >= push.span.sent);
-        let copy = of_groups().next().filter(|removal| removal.is_copy && of_groups().count() == 1)?;
+        let copy = of_groups().next().filter(|removal| removal.is_copied && of_groups().count() == 1)?;
         let group = copy.group?;
         let deliveries = self.deliveries.get(&(&*push.tag, 0)).into_iter().flatten();
         let is_taken =
