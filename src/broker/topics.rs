@@ -29,8 +29,6 @@ use crate::telemetry::metrics::{Metrics, TopicMetrics};
 /// A change made elsewhere takes effect within it. A push under an older descriptor is refused and loads it at once.
 const CACHED_FOR: Duration = Duration::from_secs(5);
 const RELOADS_MAX: usize = 3;
-/// A deletion that meets another topic of the name looks for the topic so often.
-const DELETIONS_MAX: usize = 3;
 /// A consumer that waits for a topic looks whether another broker created it, at first so often, and then each second.
 const LOOKS_APART_MIN: Duration = Duration::from_millis(100);
 const LOOKS_APART_MAX: Duration = Duration::from_secs(1);
@@ -396,7 +394,7 @@ impl Broker {
 
     /// Errors: those of [`Broker::delete_topic`]; `Stale` when the precondition fails, or another request changes the topic meanwhile.
     pub async fn delete_topic_if(&self, topic: &TopicName, precondition: Precondition) -> Result<()> {
-        for _ in 0..DELETIONS_MAX {
+        for _ in 0..RELOADS_MAX {
             let descriptor = self.topics.load(topic).await?;
             precondition.check(topic, Some(&descriptor))?;
             let tombstone = match precondition {
@@ -411,7 +409,7 @@ impl Broker {
             }
             // The loaded topic had been deleted, so it was remembered: a topic that others made since may have its name.
         }
-        Err(Error::unavailable(format!("topic {topic} is deleted and made by others meanwhile: try again")))
+        Err(changing(topic))
     }
 
     async fn deleted(&self, topic: &TopicName, tombstone: &Descriptor) {

@@ -35,14 +35,11 @@ impl<S: LogTarget> BufferedStore<S> {
     pub(super) async fn begin_offer(&self, says: Progress, began: Instant) -> (Timestamp, bool) {
         loop {
             // Nothing is said to a store that has not said its name. The loop of the WAL asks for it too, after longer and longer pauses.
-            let answer = match self.is_identified(self.losses()) {
-                true => self.say(says).await,
-                false => match self.identify().await {
-                    Ok(()) => self.say(says).await,
-                    Err(error) => Err(error),
-                },
+            let answer = async {
+                self.ensure_identified().await?;
+                self.say(says).await
             };
-            match answer {
+            match answer.await {
                 Ok(Reports { now, lost_at, .. }) => {
                     return (now.max(lost_at), now.since(lost_at) < self.options.silence);
                 }

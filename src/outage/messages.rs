@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use async_trait::async_trait;
 
-use super::{BufferedStore, PAGE_BYTES, PAGE_RECORDS, PAUSE, both_failed, not_stored_yet};
+use super::{BufferedStore, PAGE_BYTES, PAGE_RECORDS, PAUSE, both_failed};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::message::{Conflict, GroupName, Message, MessageId, TopicName};
 use crate::model::partition::Partition;
@@ -15,7 +15,7 @@ use crate::model::version::CallPart;
 use crate::platform::clock::Clock;
 use crate::store::{
     self, Buffered, Call, Cancelled, Fate, Fates, HandedOver, KeyPause, LateFate, LateSettlement, LogTarget, Purge,
-    Purged, PushVerdict, Pushed, Reschedule, Rescheduled, TakenOver, restoring,
+    Purged, PushVerdict, Pushed, Reschedule, Rescheduled, TakenOver, not_stored_yet, restoring,
 };
 use crate::wal::{self, Position, Record};
 

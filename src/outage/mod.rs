@@ -43,7 +43,7 @@ use crate::outage::hand_over::{Courier, HandOverOptions};
 use crate::platform::clock::Clock;
 use crate::platform::log_throttle::RepeatThrottle;
 use crate::platform::tasks::blocking;
-use crate::store::{Identity, LogTarget};
+use crate::store::{Identity, LogTarget, not_stored_yet};
 use crate::telemetry::metrics::{Metrics, WalMetrics};
 use crate::wal::{Entry, LIMIT_BYTES, Position, Record, Wal, WalOptions};
 
@@ -273,6 +273,14 @@ impl<S: LogTarget> BufferedStore<S> {
         Ok(())
     }
 
+    /// Asks the store for its name, unless it has said it since the last suspected loss. Errors: as [`BufferedStore::identify`].
+    async fn ensure_identified(&self) -> Result<()> {
+        match self.is_identified(self.losses()) {
+            true => Ok(()),
+            false => self.identify().await,
+        }
+    }
+
     /// Nothing is created in a store before this. Errors: `Unavailable`.
     fn check_identified(&self) -> Result<()> {
         match self.is_identified(self.losses()) {
@@ -459,11 +467,6 @@ fn check_stored(descriptor: &Descriptor) -> Result<()> {
         true => Err(not_stored_yet()),
         false => Ok(()),
     }
-}
-
-/// For verbs that need the topic as the store has it.
-fn not_stored_yet() -> Error {
-    Error::unavailable("the topic is on its way to the store")
 }
 
 /// The error of what neither the store nor the local disk took.

@@ -228,6 +228,11 @@ fn stored_receipt_key(text: &str) -> Result<SigningKey> {
         .ok_or_else(|| Error::corrupt("the key of receipts in the store is none that dwell made"))
 }
 
+/// For verbs that need the topic as the store has it: it is only promised.
+pub(crate) fn not_stored_yet() -> Error {
+    Error::unavailable("the topic is on its way to the store")
+}
+
 /// A request that has to wait until a loss is restored. It changed nothing.
 pub(crate) fn restoring() -> Error {
     Error::unavailable("the store lost data, and the brokers are giving it back")

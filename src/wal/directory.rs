@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -12,7 +12,7 @@ use super::record_batch::Position;
 use super::segment::Segment;
 use crate::codec::LOG_FORMAT;
 use crate::model::error::{Error, Kind, Result};
-use crate::platform::disk::{MarkerFile, ReserveFile, create, lock_holder, make_private_directory, sync_file};
+use crate::platform::disk::{MarkerFile, ReserveFile, lock_holder, make_private_directory, replace, sync_file};
 
 const DONE: &str = "done";
 
@@ -180,16 +180,9 @@ impl Directory {
     }
 
     fn write_note(&self, name: &str, text: &str) -> Result<()> {
-        let (path, new) = (self.dir.join(name), self.dir.join(format!("{name}.new")));
+        let path = self.dir.join(name);
         let bytes = [&crc32fast::hash(text.as_bytes()).to_be_bytes(), text.as_bytes()].concat();
-        let write = || {
-            let mut file = create(&new)?;
-            file.write_all(&bytes)?;
-            file.sync_all()?;
-            std::fs::rename(&new, &path)?;
-            sync_file(&self.dir)
-        };
-        write().map_err(|error| failed(&path, &error))
+        replace(&path, &bytes).map_err(|error| failed(&path, &error))
     }
 
     pub(super) fn note(&self, note: Note) -> Option<String> {

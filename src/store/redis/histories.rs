@@ -16,7 +16,7 @@ use crate::model::message::TopicName;
 use crate::model::partition::Partition;
 use crate::model::topic::{GroupPartition, PROMISED};
 use crate::platform::clock::Instant;
-use crate::store::random_text;
+use crate::store::{not_stored_yet, random_text};
 
 /// The histories of the partitions that this broker has called, and how far it was answered.
 #[derive(Debug, Default)]
@@ -333,7 +333,7 @@ pub(super) fn known_call(
     make: impl Fn(&str) -> Result<ScriptCall>,
 ) -> Result<ScriptCall> {
     if generation == PROMISED {
-        return Err(Error::unavailable("the topic is on its way to the store"));
+        return Err(not_stored_yet());
     }
     let history = known.map_or("", |known| &known.history);
     let mut call = make(&format!("{} {history}", sixteen_digits(generation)))?;
