@@ -140,7 +140,7 @@ impl Broker {
                 }
             }
             (None, owner) if let Some(until) = self.key_paused_until(descriptor, group, partition, peeked).await? => {
-                let reason = held_up_by(BlockedReason::KeyPaused { until: Some(until) }, descriptor, group);
+                let reason = held_up_by(BlockedReason::KeyPaused { until: Some(until) }, descriptor, (group, None));
                 Reason { owner: owner.clone(), ..reason }
             }
             (None, None) => {
@@ -149,7 +149,7 @@ impl Broker {
             (None, Some(owner)) => {
                 let key = peeked.message.envelope.key.as_ref();
                 let reason = match self.locate_held(descriptor, partition, group, &[], key).await? {
-                    Some((_, Some(held_up))) => held_up_by(held_up, descriptor, group),
+                    Some((_, Some(held_up))) => held_up_by(held_up, descriptor, (group, key)),
                     Some((_, None)) => {
                         let stats = self.store.reads.stats(&[descriptor.group_partition(partition, group)]).await?;
                         let ready = stats.first().map_or(0, |stats| stats.ready);
@@ -198,7 +198,7 @@ impl Broker {
                 Reason::new("decided", "its consumer has decided, and the store has not answered yet")
             }
             Some(Located::Ready) => match held_up {
-                Some(held_up) => held_up_by(held_up, descriptor, group),
+                Some(held_up) => held_up_by(held_up, descriptor, (group, key)),
                 None => Reason::new("prefetched", "due, and ready for the next consumer who asks its broker"),
             },
             Some(Located::Backoff { next_at, attempts }) => {
@@ -245,7 +245,12 @@ fn behind(blocker: MessageId, waits: Waits) -> Reason {
     Reason { until, blocker: Some(blocker), ..Reason::new("behind_its_key", why) }
 }
 
-fn held_up_by(blocked_reason: BlockedReason, descriptor: &Descriptor, group: &GroupName) -> Reason {
+fn held_up_by(
+    blocked_reason: BlockedReason,
+    descriptor: &Descriptor,
+    (group, key): (&GroupName, Option<&Key>),
+) -> Reason {
+    let key_limits = || Some(descriptor.key_settings(group)?.limits_of(key?)).unwrap_or_default();
     match blocked_reason {
         BlockedReason::NoConsumer { unasked } => {
             let since = short_span(unasked);
@@ -261,14 +266,12 @@ fn held_up_by(blocked_reason: BlockedReason, descriptor: &Descriptor, group: &Gr
             Reason { until, ..Reason::new("key_paused", format!("due, and its key is paused{end}")) }
         }
         BlockedReason::KeyAtMaxInFlight => {
-            let limits = descriptor.key_limits(group).unwrap_or_default();
-            let limit = limits.in_flight.map_or(String::new(), |limit| format!(": {limit}"));
+            let limit = key_limits().in_flight.map_or(String::new(), |limit| format!(": {limit}"));
             let why = format!("due, and consumers have as many deliveries of its key as it may have in flight{limit}");
             Reason::new("key_at_max_in_flight", why)
         }
         BlockedReason::KeyRateLimited => {
-            let limits = descriptor.key_limits(group).unwrap_or_default();
-            let rate = limits.rate.map_or(String::new(), |rate| format!(", {} a second", rate.per_second()));
+            let rate = key_limits().rate.map_or(String::new(), |rate| format!(", {} a second", rate.per_second()));
             Reason::new("key_rate_limited", format!("due, and waits for the rate of its key{rate}"))
         }
         BlockedReason::RateLimited => {

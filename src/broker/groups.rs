@@ -20,7 +20,9 @@ use crate::model::limits::{DELAY_MAX, GROUPS_MAX};
 use crate::model::message::{GroupName, TopicName};
 use crate::model::partition::Partition;
 use crate::model::time::{Timestamp, show_span};
-use crate::model::topic::{Descriptor, Fairness, KeyRate, Pause, Rate, Subscription};
+use crate::model::topic::{
+    Descriptor, Fairness, KeyException, KeyPatterns, KeyRate, Pause, Rate, Subscription, Weight,
+};
 use crate::model::window::DeliveryWindow;
 use crate::platform::tasks::Tasks;
 use crate::store::Store;
@@ -353,6 +355,10 @@ pub struct GroupRequest {
     pub key_rate: Option<f64>,
     /// Deliveries of one key that may be made at once, where it has a rate. `None` leaves it as it is, and is 1 for a new rate.
     pub key_burst: Option<u32>,
+    /// Replaces all other limits of some keys. `None` leaves them as they are.
+    pub key_limits: Option<KeyPatterns<KeyException>>,
+    /// Replaces all weights. `None` leaves them as they are.
+    pub weights: Option<KeyPatterns<Weight>>,
 }
 
 impl GroupRequest {
@@ -382,6 +388,12 @@ impl GroupRequest {
             subscription.key_max_in_flight = (limit > 0).then_some(limit);
         }
         subscription.key_rate = self.key_rate(subscription.key_rate)?;
+        if let Some(limits) = &self.key_limits {
+            subscription.key_limits = limits.clone();
+        }
+        if let Some(weights) = &self.weights {
+            subscription.weights = weights.clone();
+        }
         Ok(())
     }
 }

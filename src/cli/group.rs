@@ -5,9 +5,9 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use dwell_client::Client;
 use dwell_client::wire::groups::{
-    DeliveryWindow, Group, GroupDescription, GroupKeys, KeyPause, KeyState, Member, NewGroup, PurgeOf,
+    DeliveryWindow, Group, GroupDescription, GroupKeys, KeyLimit, KeyPause, KeyState, Member, NewGroup, PurgeOf,
 };
-use dwell_client::wire::items::Object;
+use dwell_client::wire::items::{Named, Object};
 use serde_json::json;
 
 use super::failure::Failure;
@@ -143,6 +143,12 @@ struct LimitArgs {
     /// Deliveries of one key that may be made at once, where keys have a rate
     #[arg(long, value_name = "N")]
     key_burst: Option<u32>,
+    /// Shares of keys that are larger than 1, as JSON, such as `{"customer-7": 3, "gold-*": 2}`; `{}` removes them
+    #[arg(long, value_name = "JSON", value_parser = parse::json::<Named<u32>>)]
+    weights: Option<Named<u32>>,
+    /// Other limits of keys, as JSON, such as `{"gold-*": {"max_in_flight": 20, "rate": 50}}`; `{}` removes them
+    #[arg(long, value_name = "JSON", value_parser = parse::json::<Named<Object<KeyLimit>>>)]
+    key_limits: Option<Named<Object<KeyLimit>>>,
 }
 
 impl LimitArgs {
@@ -156,6 +162,8 @@ impl LimitArgs {
             key_max_in_flight: self.key_max_in_flight,
             key_rate: self.key_rate,
             key_burst: self.key_burst,
+            weights: self.weights.clone(),
+            key_limits: self.key_limits.clone(),
         }
     }
 }

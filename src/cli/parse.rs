@@ -4,6 +4,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use clap::Args;
+use serde::de::DeserializeOwned;
 use dwell_client::wire::groups;
 use dwell_client::wire::topics::DeadLetter;
 
@@ -115,6 +116,11 @@ pub(crate) fn ordering(text: &str) -> Result<Ordering, String> {
 
 pub(crate) fn fairness(text: &str) -> Result<Fairness, String> {
     Fairness::read(text).map_err(|_| "expected none or key".to_owned())
+}
+
+/// An object of a request.
+pub(crate) fn json<T: DeserializeOwned>(text: &str) -> Result<T, String> {
+    serde_json::from_str(text).map_err(|error| error.to_string())
 }
 
 pub(crate) fn expiry(text: &str) -> Result<Expiry, String> {

@@ -385,7 +385,7 @@ impl GroupDelivery {
             ordered: descriptor.is_ordered(),
             on_expiry: descriptor.settings.on_expiry,
             in_flight: descriptor.in_flight_share(&self.group, partition),
-            fair: descriptor.key_limits(&self.group).map(Box::new),
+            fair: descriptor.key_settings(&self.group).map(Box::new),
         }
     }
 

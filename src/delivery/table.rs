@@ -41,7 +41,7 @@ use crate::model::limits::{
 use crate::model::message::{Key, Message, MessageId};
 use crate::model::retry::{Backoff, OnFailure};
 use crate::model::time::Timestamp;
-use crate::model::topic::{Expiry, KeyLimits};
+use crate::model::topic::{Expiry, KeySettings};
 use crate::model::version::Version;
 use crate::platform::clock::Instant;
 use crate::store::{
@@ -101,8 +101,8 @@ pub struct Policy {
     pub ordered: bool,
     pub on_expiry: Expiry,
     pub in_flight: usize,
-    /// If the keys take turns, the limits of each. Not with an ordering. Boxed, since it is rare.
-    pub fair: Option<Box<KeyLimits>>,
+    /// If the keys take turns, their limits and weights. Not with an ordering. Boxed, since it is rare.
+    pub fair: Option<Box<KeySettings>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

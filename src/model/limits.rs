@@ -152,6 +152,10 @@ pub const ANNOTATIONS_BYTES_MAX: usize = 16 * 1024;
 pub const PREFETCH_MESSAGES_MAX: usize = 1_000;
 /// Deliveries of one key that may be made at once, where a key has a rate.
 pub const KEY_BURST_MAX: u32 = 10_000;
+/// Entries of `weights`, and of `key_limits`, of a group: each partition has a copy.
+pub const KEY_PATTERNS_MAX: usize = 100;
+/// The largest weight of a key; others have 1.
+pub const KEY_WEIGHT_MAX: u32 = 100;
 /// Keys of which the owner of a partition remembers when their last deliveries were, where keys have a rate.
 pub const PACED_KEYS_MAX: usize = 100_000;
 /// By how much earlier than its rate lets it be delivered a message is in the memory of its owner.

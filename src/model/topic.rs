@@ -1,5 +1,6 @@
 //! A topic: its name, its groups, its settings and its annotations.
 
+mod key_patterns;
 mod key_limits;
 mod subscription;
 
@@ -11,7 +12,8 @@ use dwell_client::wire::items::Object;
 use dwell_client::wire::topics::{self, DeadLetter, TopicSettings};
 use serde::{Deserialize, Serialize};
 
-pub use self::key_limits::{KeyLimits, KeyRate};
+pub use self::key_limits::{KeyException, KeyLimits, KeyRate, KeySettings, Weight};
+pub use self::key_patterns::KeyPatterns;
 pub use self::subscription::{Fairness, Pause, Rest, Subscription};
 use crate::model::error::{Error, Fault, Result};
 use crate::model::limits::{

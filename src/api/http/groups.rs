@@ -6,10 +6,10 @@ use axum::http::request::Parts;
 use axum::response::Response;
 use dwell_client::wire::dead_letters::Purged;
 use dwell_client::wire::groups::{
-    Findings, Found, Group, GroupDescription, GroupKeys as Keys, GroupList, KeyPause, KeyState, Member, NewGroup,
-    PauseOf, PurgeOf,
+    Findings, Found, Group, GroupDescription, GroupKeys as Keys, GroupList, KeyLimit as WireKeyLimit, KeyPause,
+    KeyState, Member, NewGroup, PauseOf, PurgeOf,
 };
-use dwell_client::wire::items::Object;
+use dwell_client::wire::items::{Named, Object};
 use utoipa::IntoParams;
 
 use super::authorization::may_see_keys;
@@ -27,7 +27,7 @@ use crate::model::error::{Error, Fault};
 use crate::model::message::{GroupName, Key};
 use crate::model::partition::Partition;
 use crate::model::time::{Timestamp, one_span};
-use crate::model::topic::{Descriptor, Fairness, KeyRate, Rest};
+use crate::model::topic::{Descriptor, Fairness, KeyException, KeyPatterns, KeyRate, Rest, Weight};
 use crate::model::window::DeliveryWindow;
 use crate::store::{Finding, MemberReport, Purge};
 
@@ -35,8 +35,40 @@ fn request(new: NewGroup) -> Result<GroupRequest, Problem> {
     let copy_of = new.copy_of.map(GroupName::new).transpose().map_err(|error| error.about_field("copy_of"))?;
     let window = new.window.map(|Object(window)| DeliveryWindow::read(window)).transpose().map_err(about_window)?;
     let fair = new.fair.map(|word| Fairness::read(&word)).transpose()?;
+    let key_limits = new.key_limits.map(|limits| read_patterns("key_limits", limits, exception)).transpose()?;
+    let weights = new.weights.map(|weights| read_patterns("weights", weights, Weight::new)).transpose()?;
     let NewGroup { rate, max_in_flight, key_max_in_flight, key_rate, key_burst, .. } = new;
-    Ok(GroupRequest { copy_of, rate, max_in_flight, window, fair, key_max_in_flight, key_rate, key_burst })
+    Ok(GroupRequest {
+        copy_of,
+        rate,
+        max_in_flight,
+        window,
+        fair,
+        key_max_in_flight,
+        key_rate,
+        key_burst,
+        key_limits,
+        weights,
+    })
+}
+
+fn exception(Object(limit): Object<WireKeyLimit>) -> Result<KeyException, Error> {
+    KeyException::new(limit.max_in_flight, limit.rate, limit.burst)
+}
+
+fn read_patterns<W, T: Clone>(
+    field: &'static str,
+    Named(wire): Named<W>,
+    read: impl Fn(W) -> Result<T, Error>,
+) -> Result<KeyPatterns<T>, Error> {
+    let of_pattern = |(pattern, value)| {
+        let value = read(value).map_err(|error| match error.field() {
+            Some((_, fault, why)) => Error::wrong(fault, field, format!("{pattern:?}: {why}")),
+            None => error,
+        })?;
+        Ok((pattern, value))
+    };
+    KeyPatterns::new(field, wire.into_iter().map(of_pattern).collect::<Result<_, Error>>()?)
 }
 
 fn about_window(error: Error) -> Problem {
@@ -62,7 +94,13 @@ fn described(descriptor: &Descriptor, group: &GroupName, now: Timestamp) -> Grou
         key_rate: subscription.key_rate.map(KeyRate::per_second),
         key_burst: subscription.key_rate.map(KeyRate::burst).filter(|burst| *burst > 1),
         fair: (!subscription.fair.is_none()).then(|| subscription.fair.name().into()),
+        weights: subscription.weights.iter().map(|(pattern, weight)| (pattern.to_owned(), weight.get())).collect(),
+        key_limits: subscription.key_limits.iter().map(|(pattern, limit)| (pattern.to_owned(), key_limit(*limit))).collect(),
     }
+}
+
+fn key_limit(limit: KeyException) -> WireKeyLimit {
+    WireKeyLimit { max_in_flight: limit.max_in_flight(), rate: limit.rate(), burst: limit.burst() }
 }
 
 fn member(report: MemberReport) -> Member {

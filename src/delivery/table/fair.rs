@@ -1,19 +1,25 @@
 //! Fair groups: whose turn it is among the keys that have due messages.
 //!
-//! Each message in memory has a *turn*, the start tag of start-time fair queueing (Goyal, Vin and Cheng, 1996): one more than that of
-//! the message of its key before it, and not below the turn that is served now. The message of the lowest turn is next. So each
-//! key has its share however many messages another one has, and one that had none for a while saves nothing up.
+//! Each message in memory has a *turn*, the start tag of start-time fair queueing (Goyal, Vin and Cheng, 1996): that of the message of
+//! its key before it and a step, which is shorter for a key of a larger weight, and not below the turn that is served now. The message of
+//! the lowest turn is next. So each key has its share however many messages another one has, and one that had none for a while saves
+//! nothing up.
 //!
-//! The memory holds a few messages of each key, and of a key at its limit none that could not be delivered soon. The others are
+//! The memory holds a few messages of each key, by its weight, and of a key at its limit none that could not be delivered soon. The others are
 //! *sorted*: they wait in the store, beside the other due messages of their key, and come when the key has room again. The store sorts
 //! in the call that reserves, and looks at the oldest and at the newest due messages. So a key with a million due messages
 //! does not stand before those of another one.
 
+mod limit;
+mod line;
+mod shares;
+
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::num::NonZeroU32;
 
-use serde::{Deserialize, Serialize};
-
+pub use self::limit::KeyLimit;
+use self::line::{Line, SortedCount, weight_of};
+use self::shares::Shares;
 use super::pace::Pace;
 use super::{CHARGED_AHEAD_MAX, DeliveryEnd, Held, Now, Slot, Table};
 use crate::model::limits::{
@@ -21,7 +27,7 @@ use crate::model::limits::{
 };
 use crate::model::message::{Envelope, Key};
 use crate::model::time::Timestamp;
-use crate::model::topic::KeyLimits;
+use crate::model::topic::{KeyRate, KeySettings};
 use crate::platform::clock::Instant;
 use crate::store::{KeyCount, PausedKey, ReserveLimit, ReservedMessage, Sorted};
 
@@ -38,7 +44,7 @@ pub(super) struct Fair {
     remembered: usize,
     sorted: HashMap<MessageKey, SortedCount>,
     /// The keys of which the store has sorted messages, in the order in which it is asked for them, but for those that are shut.
-    line: VecDeque<MessageKey>,
+    line: Line,
     /// Keys with as much in flight as they may have: they stand in line again once one of their messages is settled.
     shut: HashSet<MessageKey>,
     /// Keys that wait for their rate or the end of their pause, each with the time from which it may stand in line again with others, as
@@ -48,7 +54,7 @@ pub(super) struct Fair {
     paused: HashMap<Key, Instant>,
     /// Pauses that no draft has, and those of the draft which is out: the store does not know them yet.
     pausing: [Vec<PausedKey>; 2],
-    limits: KeyLimits,
+    settings: KeySettings,
     /// If keys have a rate.
     pace: Option<Pace>,
     /// When the last delivery of the partition may have been made.
@@ -63,26 +69,6 @@ pub(super) struct Fair {
     sated_at: Option<usize>,
 }
 
-/// A pause or a limit that holds up all messages of a key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum KeyLimit {
-    Pause,
-    InFlight,
-    Rate,
-}
-
-impl KeyLimit {
-    /// Its name as the reason why a message waits.
-    pub fn reason(self) -> &'static str {
-        match self {
-            KeyLimit::Pause => "key_paused",
-            KeyLimit::InFlight => "key_at_max_in_flight",
-            KeyLimit::Rate => "key_rate_limited",
-        }
-    }
-}
-
 /// A reservation in a group that is or was fair.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ByKey {
@@ -94,16 +80,10 @@ pub struct ByKey {
     pub share: Option<usize>,
 }
 
-/// Sorted messages of a key.
-#[derive(Debug, Default)]
-struct SortedCount {
-    /// Those that the store has.
-    stored: u64,
-    /// Those that were decided, and the store has not answered yet.
-    coming: u64,
-}
-
 const REMEMBERED_MIN: usize = 1_024;
+
+/// From one turn of a key of weight 1 to its next.
+const STEP: u64 = 1 << 20;
 
 impl Fair {
     /// The turn of one more message of a key.
@@ -114,7 +94,7 @@ impl Fair {
             self.remembered = 2 * self.next.len();
         }
         let turn = self.next.get(key).map_or(self.now, |next| self.now.max(*next));
-        self.next.insert(key.clone(), turn + 1);
+        self.next.insert(key.clone(), turn + STEP / u64::from(self.settings.weight_of(key.as_ref()).get()));
         turn
     }
 
@@ -124,19 +104,21 @@ impl Fair {
 
     fn stand_in_line(&mut self, key: MessageKey) {
         self.sated_at = None;
-        self.line.push_back(key);
+        self.line.push_back(key, &self.settings);
     }
 
     fn found(&mut self, KeyCount { key, messages }: KeyCount) {
         self.stand_in_line(key.clone());
-        self.sorted.insert(key, SortedCount { stored: messages, coming: 0 });
+        self.sorted.insert(key, SortedCount { stored: messages, ..SortedCount::default() });
     }
 
     pub(super) fn handed_out(&mut self, key: &MessageKey, now: Now) {
         self.last_delivery = self.last_delivery.max(now.store);
         self.count_out(key);
-        if let (Some(key), Some(pace)) = (key, &mut self.pace) {
-            pace.delivered(key, now.elapsed);
+        if let (Some(key), Some(pace)) = (key, &mut self.pace)
+            && let Some(rate) = self.settings.limits_of(key).rate
+        {
+            pace.delivered(key, rate, now.elapsed);
         }
     }
 
@@ -167,19 +149,26 @@ impl Fair {
         if self.paused_until(key, now).is_some() {
             return 0;
         }
-        let paced = self.pace.as_ref().map_or(usize::MAX, |pace| pace.allowed(key, now.elapsed, by));
+        let paced = self.pace_of(key).map_or(usize::MAX, |(pace, rate)| pace.allowed(key, rate, (now.elapsed, by)));
         self.room_in_flight(key).min(paced)
     }
 
-    /// How many deliveries there may soon be of a key that had none lately.
+    /// Nothing if the key has no rate.
+    fn pace_of(&self, key: &Key) -> Option<(&Pace, KeyRate)> {
+        let pace = self.pace.as_ref()?;
+        self.settings.limits_of(key).rate.map(|rate| (pace, rate))
+    }
+
+    /// How many deliveries there may soon be of a key that had none lately and has no limits but those of the group.
     fn first_allowance(&self) -> usize {
-        let in_flight = self.limits.in_flight.map_or(u32::MAX, NonZeroU32::get);
-        let paced = self.limits.rate.map_or(u32::MAX, |rate| rate.most_in(PACE_AHEAD));
+        let limits = self.settings.limits;
+        let in_flight = limits.in_flight.map_or(u32::MAX, NonZeroU32::get);
+        let paced = limits.rate.map_or(u32::MAX, |rate| rate.most_in(PACE_AHEAD));
         usize::try_from(in_flight.min(paced)).unwrap_or(usize::MAX)
     }
 
     fn room_in_flight(&self, key: &Key) -> usize {
-        let Some(limit) = self.limits.in_flight else { return usize::MAX };
+        let Some(limit) = self.settings.limits_of(key).in_flight else { return usize::MAX };
         let out = self.out.get(key).copied().unwrap_or_default();
         usize::try_from(limit.get()).unwrap_or(usize::MAX).saturating_sub(out)
     }
@@ -192,7 +181,7 @@ impl Fair {
     /// When a message of a key that waits for its rate or the end of its pause may be delivered; nothing if one may be now.
     pub(super) fn opens_at(&self, key: Option<&Key>, now: Now) -> Option<Instant> {
         let key = key?;
-        let paced_until = self.pace.as_ref().map(|pace| pace.opens_at(key)).filter(|at| *at > now.elapsed);
+        let paced_until = self.pace_of(key).map(|(pace, rate)| pace.opens_at(key, rate)).filter(|at| *at > now.elapsed);
         paced_until.max(self.paused_until(key, now))
     }
 
@@ -231,12 +220,13 @@ impl Fair {
             self.paced.extend(key.map(|key| (until.minus(PACE_AHEAD / 2), key)));
             return;
         }
-        match (&key, &self.pace) {
-            (Some(of_key), Some(pace)) if self.room_in_flight(of_key) > held => {
-                let at = pace.opens_after(of_key, held, now.elapsed).minus(PACE_AHEAD);
-                self.paced.insert((at, of_key.clone()));
-            }
-            _ => drop(self.shut.insert(key)),
+        let paced = key.as_ref().filter(|key| self.room_in_flight(key) > held).and_then(|key| {
+            let (pace, rate) = self.pace_of(key)?;
+            Some((pace.opens_after(key, rate, held, now.elapsed).minus(PACE_AHEAD), key.clone()))
+        });
+        match paced {
+            Some(paced) => drop(self.paced.insert(paced)),
+            None => drop(self.shut.insert(key)),
         }
     }
 
@@ -256,18 +246,26 @@ impl Fair {
         }
     }
 
-    /// Other limits count from now on.
-    fn limit(&mut self, limits: KeyLimits) {
-        let rate = |pace: &Pace| pace.rate();
-        if self.pace.as_ref().map(rate) != limits.rate {
-            self.pace = limits.rate.map(Pace::new);
+    /// Other settings count from now on.
+    fn set(&mut self, settings: &KeySettings) {
+        let before = std::mem::replace(&mut self.settings, settings.clone());
+        match &mut self.pace {
+            Some(pace) if settings.has_rates() && !settings.has_rates_of(&before) => {
+                let is_same = |key: &Key| settings.limits_of(key).rate == before.limits_of(key).rate;
+                pace.change(is_same, settings.limits.rate != before.limits.rate);
+            }
+            pace if pace.is_some() == settings.has_rates() => {}
+            pace => *pace = settings.has_rates().then(Pace::new),
         }
-        self.limits = limits;
+        if self.settings.weights != before.weights {
+            self.line.weigh(settings);
+            self.next.clear();
+        }
     }
 
     /// The group is fair no more, and has sorted messages.
     fn end(&mut self) {
-        self.limit(KeyLimits::default());
+        self.set(&KeySettings::default());
         self.paused.clear();
     }
 
@@ -283,8 +281,10 @@ impl Fair {
     /// The limits have changed, or messages have left the memory without a delivery.
     pub(super) fn open_all(&mut self) {
         self.sated_at = None;
-        self.line.extend(self.shut.drain());
-        self.line.extend(std::mem::take(&mut self.paced).into_iter().map(|(_, key)| Some(key)));
+        let paced = std::mem::take(&mut self.paced).into_iter().map(|(_, key)| Some(key));
+        for key in std::mem::take(&mut self.shut).into_iter().chain(paced) {
+            self.line.push_back(key, &self.settings);
+        }
     }
 
     /// A message of this key is to be sorted.
@@ -312,7 +312,10 @@ impl Fair {
         for (KeyCount { key, .. }, left) in asked.iter().zip(left) {
             let Some(count) = self.sorted.get_mut(key) else { continue };
             count.stored = *left;
-            if count.stored > 0 {
+            if count.stored > 0 && count.owed > 0 {
+                self.sated_at = None;
+                self.line.push_front(key.clone(), &self.settings);
+            } else if count.stored > 0 {
                 self.stand_in_line(key.clone());
             } else if count.coming == 0 {
                 self.sorted.remove(key);
@@ -328,42 +331,23 @@ impl Fair {
     }
 }
 
-/// How many messages of each key are in memory, while more come.
-struct Shares {
-    held: HashMap<MessageKey, usize>,
-    all: usize,
-    most: usize,
-}
-
-impl Shares {
-    fn add(&mut self, key: &MessageKey) {
-        *self.held.entry(key.clone()).or_default() += 1;
-        self.all += 1;
-    }
-
-    /// Whether the memory takes one more message of a key, of which so many may be handed out.
-    fn take(&mut self, key: &MessageKey, allowance: usize) -> bool {
-        let held = self.held.get(key).copied().unwrap_or_default();
-        if held >= self.most.min(allowance) || self.all >= PREFETCH_MESSAGES_MAX {
-            return false;
-        }
-        self.add(key);
-        true
-    }
-}
-
 impl Table {
     /// After a change of the policy, or of what is sorted: what is sorted is reserved by key also in a group that was fair.
     pub(super) fn follow_fairness(&mut self) {
         match &self.policy.fair {
-            Some(limits) if self.order.is_none() => {
+            Some(settings) if self.order.is_none() => {
                 let is_new = self.fair.is_none();
                 let fair = self.fair.get_or_insert_default();
-                fair.limit(**limits);
+                let is_weighed_anew = fair.settings.weights != settings.weights;
+                fair.set(settings);
                 if is_new {
                     self.out.values().for_each(|out| fair.count_out(&out.key));
+                }
+                if is_new || is_weighed_anew {
                     let held = self.ready.iter_mut().chain(&mut self.uncharged).chain(&mut self.charging);
-                    held.for_each(|held| held.turn = fair.turn(&held.message.envelope.key));
+                    let mut held: Vec<&mut Held> = held.collect();
+                    held.sort_by_key(|held| held.turn);
+                    held.into_iter().for_each(|held| held.turn = fair.turn(&held.message.envelope.key));
                 }
             }
             _ if self.fair.as_ref().is_some_and(|fair| fair.sorted.is_empty()) => self.fair = None,
@@ -380,7 +364,7 @@ impl Table {
     pub fn found_last_delivery(&mut self, at: Timestamp, now: Now) {
         let Some(fair) = &mut self.fair else { return };
         fair.last_delivery = at;
-        fair.pace = fair.limits.rate.map(|rate| Pace::after(rate, at, now));
+        fair.pace = fair.settings.has_rates().then(|| Pace::after(at, now));
     }
 
     /// Until when nothing changes for the keys that wait for a time, as [`Now::instant`]: then one may have a delivery, or its next
@@ -427,19 +411,25 @@ impl Table {
             if room == 0 || fair.asked.len() == SORTED_KEYS_MAX {
                 break;
             }
-            let Some(key) = fair.line.pop_front() else { break };
-            let stored = fair.sorted.get(&key).map_or(0, |count| usize::try_from(count.stored).unwrap_or(usize::MAX));
+            let Some(key) = fair.line.pop_front(&fair.settings) else { break };
             let held = held.remove(&key).unwrap_or_default();
             let allowance = fair.allowance(&key, now, now.elapsed.plus(PACE_AHEAD));
+            let share = most * weight_of(&key, &fair.settings);
+            let Some(count) = fair.sorted.get_mut(&key) else { continue };
+            let owed = std::mem::take(&mut count.owed);
             if held >= allowance {
                 fair.wait(key, held, now);
                 continue;
             }
-            let messages = (most.min(allowance).saturating_sub(held)).min(room).min(stored);
+            let stored = usize::try_from(count.stored).unwrap_or(usize::MAX);
+            let wanted = if owed > 0 { owed } else { share.saturating_sub(held) };
+            let wanted = wanted.min(allowance - held).min(stored);
+            let messages = wanted.min(room);
             if messages == 0 {
-                fair.line.push_back(key);
+                fair.line.push_back(key, &fair.settings);
                 continue;
             }
+            count.owed = wanted - messages;
             room -= messages;
             fair.asked.push(KeyCount { key, messages: messages as u64 });
         }
@@ -455,8 +445,11 @@ impl Table {
                 None => drop(held.insert(message.clone(), 1)),
             }
         }
-        let in_line = self.fair.as_ref().map_or(0, |fair| fair.line.len());
-        let most = (self.appetite / held.len().max(in_line).max(1)).max(KEY_AHEAD_MIN);
+        let weight = self.fair.as_ref().map_or(0, |fair| {
+            let held: usize = held.keys().map(|key| weight_of(key, &fair.settings)).sum();
+            held.max(fair.line.weight())
+        });
+        let most = (self.appetite / weight.max(1)).max(KEY_AHEAD_MIN);
         Shares { held, all: self.prefetched(), most }
     }
 
@@ -474,7 +467,7 @@ impl Table {
             let key = reserved.message.as_ref().ok().map(|message| message.envelope.key.clone());
             match key.filter(|_| self.policy.fair.is_some()) {
                 Some(key) if was_sorted(&mut asked, &key) => shares.add(&key),
-                Some(key) if self.is_sorting(&key) || !shares.take(&key, self.allowance(&key, now)) => {
+                Some(key) if self.is_sorting(&key) || !shares.take(&key, self.weight(&key), self.allowance(&key, now)) => {
                     self.sort(slot, reserved, key);
                     continue;
                 }
@@ -489,6 +482,10 @@ impl Table {
     fn allowance(&self, key: &MessageKey, now: Now) -> usize {
         let by = now.elapsed.plus(PACE_AHEAD);
         self.fair.as_ref().map_or(usize::MAX, |fair| fair.allowance(key, now, by))
+    }
+
+    fn weight(&self, key: &MessageKey) -> usize {
+        self.fair.as_ref().map_or(1, |fair| weight_of(key, &fair.settings))
     }
 
     /// Whether the limits of its key let a message be delivered now.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Descriptor, KeyRate, Rate, choice};
+use super::{Descriptor, KeyException, KeyPatterns, KeyRate, Rate, Weight, choice};
 use crate::model::error::{Error, Fault, Result};
 use crate::model::limits::IN_FLIGHT_MAX;
 use crate::model::message::GroupName;
@@ -40,6 +40,12 @@ pub struct Subscription {
     /// Only in a fair group.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key_rate: Option<KeyRate>,
+    /// Other limits for some keys; only in a fair group.
+    #[serde(skip_serializing_if = "KeyPatterns::is_empty")]
+    pub key_limits: KeyPatterns<KeyException>,
+    /// How large the shares of keys are; only in a fair group.
+    #[serde(skip_serializing_if = "KeyPatterns::is_empty")]
+    pub weights: KeyPatterns<Weight>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub paused: Option<Pause>,
 }
@@ -167,11 +173,15 @@ impl Descriptor {
             return Err(Error::wrong(Fault::Exclusive, "fair", why));
         }
         for group in self.subscriptions.values().filter(|group| group.fair.is_none()) {
-            let limits =
-                [("key_max_in_flight", group.key_max_in_flight.is_some()), ("key_rate", group.key_rate.is_some())];
-            if let Some((limit, _)) = limits.into_iter().find(|(_, is_set)| *is_set) {
-                let why = "is for a fair group; give `fair` = `key` with it, or 0 for no limit";
-                return Err(Error::wrong(Fault::Missing, limit, why));
+            let by_key = [
+                ("key_max_in_flight", group.key_max_in_flight.is_some(), "0"),
+                ("key_rate", group.key_rate.is_some(), "0"),
+                ("key_limits", !group.key_limits.is_empty(), "{}"),
+                ("weights", !group.weights.is_empty(), "{}"),
+            ];
+            if let Some((setting, _, none)) = by_key.into_iter().find(|(_, is_set, _)| *is_set) {
+                let why = format!("is for a fair group; give `fair` = `key` with it, or {none} to remove it");
+                return Err(Error::wrong(Fault::Missing, setting, why));
             }
         }
         let partitions = u32::from(self.settings.partitions.get());

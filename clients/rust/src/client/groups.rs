@@ -10,9 +10,9 @@ use super::{Call, Client, Put, Query, group_path, key_path, topic_path};
 use crate::wire::Word;
 use crate::wire::dead_letters::Purged;
 use crate::wire::groups::{
-    DeliveryWindow, Findings, Group, GroupDescription, GroupList, KeyPause, NewGroup, PauseOf, PurgeOf,
+    DeliveryWindow, Findings, Group, GroupDescription, GroupList, KeyLimit, KeyPause, NewGroup, PauseOf, PurgeOf,
 };
-use crate::wire::items::Object;
+use crate::wire::items::{Named, Object};
 use crate::wire::time::Timestamp;
 
 impl Client {
@@ -179,6 +179,20 @@ impl NewGroup {
     /// Deliveries of one key that may be made at once, where keys have a rate.
     pub fn key_burst(mut self, deliveries: u32) -> NewGroup {
         self.key_burst = Some(deliveries);
+        self
+    }
+
+    /// How large the shares of some keys are, where others have 1: by names of keys, or beginnings of names with a `*` behind them.
+    /// Replaces all weights; no entry removes them. Only in a fair group.
+    pub fn weights<K: Into<String>>(mut self, weights: impl IntoIterator<Item = (K, u32)>) -> NewGroup {
+        self.weights = Some(Named(weights.into_iter().map(|(key, weight)| (key.into(), weight)).collect()));
+        self
+    }
+
+    /// Other limits for some keys, by names and beginnings as for [`NewGroup::weights`]. Replaces all of them; no entry removes them. Only
+    /// in a fair group.
+    pub fn key_limits<K: Into<String>>(mut self, limits: impl IntoIterator<Item = (K, KeyLimit)>) -> NewGroup {
+        self.key_limits = Some(Named(limits.into_iter().map(|(key, limit)| (key.into(), Object(limit))).collect()));
         self
     }
 

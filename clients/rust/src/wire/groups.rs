@@ -1,11 +1,12 @@
 //! Groups: their state, their members, and what is wrong with what is stored of them.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, de};
 use serde_json::value::RawValue;
 
-use super::items::Object;
+use super::items::{Named, Object};
 #[cfg(feature = "schema")]
 use super::schema;
 use super::time::{Timestamp, millis, span};
@@ -53,6 +54,36 @@ pub struct NewGroup {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     #[cfg_attr(feature = "schema", schema(minimum = 1, maximum = 10_000, format = Int64))]
     pub key_burst: Option<u32>,
+    /// How large the shares of keys are, 1 to 100, where others have 1: at most 100 names of keys, or beginnings of names with a `*` behind them.
+    /// The name of a key counts before a beginning, and the longest beginning before others. Replaces all weights; `{}` removes them. Only
+    /// with `fair` = `key`.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<BTreeMap<String, u32>>, example = json!({"customer-7": 3, "gold-*": 2})))]
+    pub weights: Option<Named<u32>>,
+    /// Other limits for some keys, by names and beginnings as in `weights`, at most 100. Replaces all of them; `{}` removes them. Only with
+    /// `fair` = `key`.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<BTreeMap<String, KeyLimit>>, example = json!({"gold-*": {"max_in_flight": 20, "rate": 50.0}})))]
+    pub key_limits: Option<Named<Object<KeyLimit>>>,
+}
+
+/// Limits of some keys. One that is absent is that of the group.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(examples(json!({"max_in_flight": 20, "rate": 50.0, "burst": 5}))))]
+pub struct KeyLimit {
+    /// Deliveries in flight of each such key, at most; 0 is without a limit.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    #[cfg_attr(feature = "schema", schema(minimum = 0, maximum = 4_294_967_295u32, format = Int64))]
+    pub max_in_flight: Option<u32>,
+    /// Deliveries of each such key in a second, at most, 0.001 to 100,000; 0 is without a limit.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "rate")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<schema::Rate>))]
+    pub rate: Option<f64>,
+    /// Deliveries of each such key that may be made at once, 1 to 10,000; only with `rate`. Default 1.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    #[cfg_attr(feature = "schema", schema(minimum = 1, maximum = 10_000, format = Int64))]
+    pub burst: Option<u32>,
 }
 
 /// Days and a time of day. `{}` is always.
@@ -178,6 +209,14 @@ pub struct Group {
     /// Deliveries of one key that may be made at once; absent is 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key_burst: Option<u32>,
+    /// How large the shares of keys are, where others have 1, by names and beginnings with a `*`; absent if all have 1.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[cfg_attr(feature = "schema", schema(required = false))]
+    pub weights: BTreeMap<String, u32>,
+    /// Other limits for some keys, by names and beginnings with a `*`; absent if there are none.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[cfg_attr(feature = "schema", schema(required = false))]
+    pub key_limits: BTreeMap<String, KeyLimit>,
 }
 
 /// A group and what is in it.

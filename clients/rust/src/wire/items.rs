@@ -1,5 +1,6 @@
 //! Lists and objects of requests, which are read strictly.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 
@@ -39,6 +40,44 @@ impl<'de, T: Deserialize<'de> + From<String>> Visitor<'de> for TextOrVisitor<T> 
 
     fn visit_map<A: MapAccess<'de>>(self, fields: A) -> Result<T, A::Error> {
         T::deserialize(de::value::MapAccessDeserializer::new(fields))
+    }
+}
+
+/// An object of values by their names. A name that comes twice is an error.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub struct Named<T>(pub BTreeMap<String, T>);
+
+impl<T> Default for Named<T> {
+    fn default() -> Named<T> {
+        Named(BTreeMap::new())
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Named<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(NamedVisitor(PhantomData)).map(Named)
+    }
+}
+
+struct NamedVisitor<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for NamedVisitor<T> {
+    type Value = BTreeMap<String, T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<BTreeMap<String, T>, A::Error> {
+        let mut values = BTreeMap::new();
+        while let Some((name, value)) = fields.next_entry::<String, T>()? {
+            if values.contains_key(&name) {
+                return Err(de::Error::custom(format_args!("{name:?} is given twice")));
+            }
+            values.insert(name, value);
+        }
+        Ok(values)
     }
 }
 

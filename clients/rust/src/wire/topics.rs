@@ -1,14 +1,12 @@
 //! Topics: their settings, their names, how many messages they hold, and moves.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::num::NonZeroU16;
 use std::time::Duration;
 
-use serde::de::{self, Deserializer, MapAccess, Visitor};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
-use super::items::Object;
+use super::items::{Named, Object};
 #[cfg(feature = "schema")]
 use super::schema;
 use super::time::{Timestamp, millis, span};
@@ -135,28 +133,7 @@ pub struct Annotations(pub BTreeMap<String, String>);
 /// A name that comes twice is an error.
 impl<'de> Deserialize<'de> for Annotations {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Annotations, D::Error> {
-        deserializer.deserialize_map(AnnotationsVisitor)
-    }
-}
-
-struct AnnotationsVisitor;
-
-impl<'de> Visitor<'de> for AnnotationsVisitor {
-    type Value = Annotations;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object of texts")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Annotations, A::Error> {
-        let mut annotations = BTreeMap::new();
-        while let Some((name, text)) = fields.next_entry::<String, String>()? {
-            if annotations.contains_key(&name) {
-                return Err(de::Error::custom(format_args!("{name:?} is given twice")));
-            }
-            annotations.insert(name, text);
-        }
-        Ok(Annotations(annotations))
+        Named::deserialize(deserializer).map(|Named(annotations)| Annotations(annotations))
     }
 }
 

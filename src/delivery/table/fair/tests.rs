@@ -10,7 +10,7 @@ use crate::model::error::Result;
 use crate::model::limits::DUE_LOOKED_AT_MAX;
 use crate::model::message::{MessageId, NewMessage};
 use crate::model::retry::OnFailure;
-use crate::model::topic::KeyRate;
+use crate::model::topic::{KeyException, KeyLimits, KeyPatterns, KeyRate, Weight};
 use crate::model::version::Version;
 use crate::store::{Reservation, Reserved};
 
@@ -50,7 +50,18 @@ impl World {
 
     fn limit(&mut self, in_flight: Option<u32>, rate: Option<KeyRate>) {
         let limits = KeyLimits { in_flight: in_flight.and_then(NonZeroU32::new), rate };
-        self.table.set_policy(Policy { fair: Some(Box::new(limits)), ..self.table.policy.clone() });
+        self.set(KeySettings { limits, ..KeySettings::default() });
+    }
+
+    fn set(&mut self, settings: KeySettings) {
+        self.table.set_policy(Policy { fair: Some(Box::new(settings)), ..self.table.policy.clone() });
+    }
+
+    fn weigh(&mut self, weights: &[(&str, u32)]) -> Result<()> {
+        let weights = weights.iter().map(|(pattern, weight)| Ok(((*pattern).to_owned(), Weight::new(*weight)?)));
+        let weights = KeyPatterns::new("weights", weights.collect::<Result<_>>()?)?;
+        self.set(KeySettings { weights, ..KeySettings::default() });
+        Ok(())
     }
 
     fn pass(&mut self, ms: u64) {
@@ -209,6 +220,141 @@ fn keys_that_have_messages_have_equal_shares() -> Result<()> {
             assert!(noisy.abs_diff(a) <= slack && a.abs_diff(b) <= slack, "{noisy} {a} {b} at {at} of {window}");
         }
     }
+    Ok(())
+}
+
+/// While all have messages, each has its share of any span, and a round of the memory more or less.
+#[test]
+fn shares_are_by_weight() -> Result<()> {
+    let weights = [("gold-1", 3), ("gold-2", 3), ("silver", 2), ("plain", 1)];
+    let due = (0..24_000).map(|n| weights[n % weights.len()].0.to_owned());
+    let mut world = World::new(due)?;
+    world.weigh(&[("gold-*", 3), ("silver", 2)])?;
+    world.drain()?;
+    let keys = world.keys();
+    assert_eq!(keys.len(), 24_000);
+    let end = keys.iter().rposition(|key| *key == "gold-1").unwrap_or(0);
+    for window in [90, 900, 9_000] {
+        for at in (2_000..end.saturating_sub(window)).step_by(window) {
+            for (key, weight) in weights {
+                let count = keys[at..at + window].iter().filter(|each| **each == key).count();
+                let share = window * weight as usize / 9;
+                assert!(count.abs_diff(share) <= 6 + window / 100, "{key}: {count} of {share} at {at} of {window}");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The memory of a slow consumer is smaller than the share of a heavy key: it gets that in parts.
+#[test]
+fn a_heavy_key_beside_many_has_its_share() -> Result<()> {
+    for (weight, others) in [(100, 300), (10, 50), (50, 1_000)] {
+        let heavy = std::iter::repeat_n("heavy".to_owned(), 20 * KEY_AHEAD_MIN * weight as usize);
+        let light = (0..40 * others).map(|n| format!("light-{}", n % others));
+        let mut world = World::new(heavy.chain(light))?;
+        world.weigh(&[("heavy", weight)])?;
+        for _ in 0..200 {
+            world.turn()?;
+        }
+        world.drain()?;
+        let keys = world.keys();
+        // Ten of the twenty rounds in which all have messages.
+        let round = KEY_AHEAD_MIN * (weight as usize + others);
+        let ten = &keys[5 * round..15 * round];
+        let (count, share) = (ten.iter().filter(|key| **key == "heavy").count(), 10 * KEY_AHEAD_MIN * weight as usize);
+        assert!(count.abs_diff(share) <= share / 10 + 2, "{count} of {share} by {weight} beside {others}");
+        assert_eq!(keys.len(), 20 * KEY_AHEAD_MIN * weight as usize + 40 * others);
+    }
+    Ok(())
+}
+
+/// What is in memory takes its turn by the new weights.
+#[test]
+fn a_weight_counts_at_once_for_what_waits() -> Result<()> {
+    let due = (0..8_000).map(|n| ["a", "b"][n % 2].to_owned());
+    let mut world = World::new(due)?;
+    for (weights, share) in [(vec![], 50), (vec![("a", 4)], 80), (vec![("b", 9)], 10), (vec![("*", 7)], 50)] {
+        world.weigh(&weights)?;
+        let before = world.delivered.len();
+        for _ in 0..1_000 {
+            world.turn()?;
+            world.deliver()?;
+        }
+        let count = world.keys()[before..].iter().filter(|key| **key == "a").count();
+        assert!(count.abs_diff(share * 10) <= 40, "{count} of {} with {weights:?}", share * 10);
+    }
+    world.drain()?;
+    assert_eq!(world.keys().len(), 8_000);
+    Ok(())
+}
+
+/// Exceptions are limits as those of the group are: never exceeded, and everything is delivered.
+#[test]
+fn some_keys_have_other_limits() -> Result<()> {
+    let due = (0..900).map(|n| ["gold-1", "gold-2", "free", "plain"][n % 4].to_owned());
+    let mut world = World::new(due)?;
+    let exceptions = [
+        ("gold-*", KeyException::new(Some(5), None, None)?),
+        ("gold-2", KeyException::new(None, Some(0.0), None)?),
+        ("free", KeyException::new(Some(0), Some(0.0), None)?),
+    ];
+    let exceptions = exceptions.map(|(pattern, exception)| (pattern.to_owned(), exception));
+    let exceptions = KeyPatterns::new("key_limits", BTreeMap::from(exceptions))?;
+    let limits = KeyLimits { in_flight: NonZeroU32::new(2), rate: Some(KeyRate::new(10.0, 3)?) };
+    world.set(KeySettings { limits, exceptions, ..KeySettings::default() });
+    let count = |deliveries: &[Delivery]| {
+        let mut counts = BTreeMap::<String, usize>::new();
+        for delivery in deliveries {
+            *counts.entry(delivery.message.envelope.key.as_ref().map(Key::to_string).unwrap_or_default()).or_default() += 1;
+        }
+        counts.into_iter().collect::<Vec<_>>()
+    };
+    let mut taken = Vec::new();
+    for _ in 0..50 {
+        world.turn()?;
+        taken.extend(world.take(100));
+    }
+    let of = |key: &str, count: usize| (key.to_owned(), count);
+    // The rate of the group holds for `gold-1`; the exception of `gold-2` leaves it the limit of the group in flight.
+    assert_eq!(count(&taken), [of("free", 225), of("gold-1", 3), of("gold-2", 2), of("plain", 2)]);
+    for serial in 0..taken.len() as u64 {
+        assert!(world.table.decide(serial, Decision::Ack, world.now).is_ok());
+    }
+    world.pass(100);
+    let mut more = Vec::new();
+    for _ in 0..5 {
+        world.turn()?;
+        more.extend(world.take(100));
+    }
+    assert_eq!(count(&more), [of("gold-1", 1), of("gold-2", 2), of("plain", 2)]);
+    Ok(())
+}
+
+/// A change of the rate of one key gives no other key another burst.
+#[test]
+fn another_rate_of_a_key_is_none_of_others() -> Result<()> {
+    let mut world = World::new((0..100).map(|n| ["a", "b"][n % 2].to_owned()))?;
+    let limits = KeyLimits { in_flight: None, rate: Some(KeyRate::new(1.0, 2)?) };
+    let with = |exceptions: &[(&str, KeyException)]| {
+        let exceptions = exceptions.iter().map(|(pattern, exception)| ((*pattern).to_owned(), *exception));
+        let exceptions = KeyPatterns::new("key_limits", exceptions.collect())?;
+        Ok::<_, crate::model::error::Error>(KeySettings { limits, exceptions, ..KeySettings::default() })
+    };
+    let mut taken_of = |settings: KeySettings| -> Result<Vec<String>> {
+        world.set(settings);
+        let mut keys = Vec::new();
+        for _ in 0..5 {
+            world.turn()?;
+            keys.extend(world.take(100).into_iter().filter_map(|delivery| delivery.message.envelope.key));
+        }
+        let mut keys: Vec<String> = keys.iter().map(Key::to_string).collect();
+        keys.sort();
+        Ok(keys)
+    };
+    assert_eq!(taken_of(with(&[])?)?, ["a", "a", "b", "b"]);
+    assert_eq!(taken_of(with(&[("a", KeyException::new(None, Some(2.0), Some(3))?)])?)?, ["a", "a", "a"]);
+    assert_eq!(taken_of(with(&[("b", KeyException::new(Some(4), None, None)?)])?)?, ["a", "a"]);
     Ok(())
 }
 
