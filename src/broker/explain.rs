@@ -250,7 +250,10 @@ fn held_up_by(
     descriptor: &Descriptor,
     (group, key): (&GroupName, Option<&Key>),
 ) -> Reason {
-    let key_limits = || Some(descriptor.key_settings(group)?.limits_of(key?)).unwrap_or_default();
+    let key_limits = || {
+        let settings = descriptor.key_settings(group).unwrap_or_default();
+        key.map_or(settings.limits, |key| settings.limits_of(key))
+    };
     match blocked_reason {
         BlockedReason::NoConsumer { unasked } => {
             let since = short_span(unasked);

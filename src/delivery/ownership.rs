@@ -413,7 +413,7 @@ impl GroupDelivery {
 
     async fn reload(&self) -> Result<bool> {
         let topic = self.descriptor().topic.clone();
-        let Some(descriptor) = self.store.topics.topic(&topic).await? else { return Ok(false) };
+        let Some(descriptor) = self.store.topics.topic_there(&topic).await? else { return Ok(false) };
         Ok(self.follow(&Arc::new(descriptor)))
     }
 

@@ -32,6 +32,18 @@ impl<S: LogTarget> store::Topics for BufferedStore<S> {
         self.or_remembered(topic, looked)
     }
 
+    async fn topic_there(&self, topic: &TopicName) -> Result<Option<Descriptor>> {
+        match self.limited(self.store.topic(topic)).await? {
+            None if self.is_loss_suspected() => Err(restoring()),
+            found => {
+                if let Some(descriptor) = &found {
+                    self.topic_cache.learn(descriptor);
+                }
+                Ok(found)
+            }
+        }
+    }
+
     async fn topics(&self) -> Result<Vec<TopicName>> {
         self.store.topics().await
     }

@@ -20,6 +20,12 @@ pub trait Topics: Send + Sync + 'static {
         self.topic(topic).await
     }
 
+    /// The descriptor of a topic as the store itself has it now, also while pushes are buffered. Errors: `Unavailable`, also where only what is
+    /// remembered could be answered.
+    async fn topic_there(&self, topic: &TopicName) -> Result<Option<Descriptor>> {
+        self.topic(topic).await
+    }
+
     async fn topics(&self) -> Result<Vec<TopicName>>;
 
     /// Creates a topic, or returns the existing one. The store sets generation and incarnation. A descriptor with an

@@ -12,7 +12,7 @@ use crate::model::message::Key;
 /// The value of a name counts for that key alone; that of a beginning, written with a `*` behind it, for all keys that begin so. Of
 /// several, that of the name counts, or else that of the longest beginning.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(from = "BTreeMap<String, T>", into = "BTreeMap<String, T>", bound(serialize = "T: Clone + Serialize"))]
+#[serde(from = "BTreeMap<String, T>", into = "BTreeMap<String, T>", bound(serialize = "T: Clone + Serialize", deserialize = "T: Clone + Deserialize<'de>"))]
 pub struct KeyPatterns<T>(Arc<Patterns<T>>);
 
 #[derive(Debug, PartialEq)]
@@ -87,7 +87,7 @@ impl<T> KeyPatterns<T> {
 
     pub fn get(&self, key: &Key) -> Option<&T> {
         let key = key.as_str();
-        let begins = |(length, values): &(usize, HashMap<String, T>)| key.get(..*length).and_then(|begin| values.get(begin));
-        self.0.names.get(key).or_else(|| self.0.beginnings.iter().find_map(begins))
+        let mut begins = self.0.beginnings.iter().filter_map(|(length, values)| values.get(key.get(..*length)?));
+        self.0.names.get(key).or_else(|| begins.next())
     }
 }
