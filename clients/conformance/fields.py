@@ -17,7 +17,7 @@ CLIENTS = Path(os.environ["CLIENTS"])
 # A client sends and reads these. The others are for brokers, probes and the console.
 SCHEMAS = """BatchMessage PushResult Control GroupFate Message FailedAttempt NewDue ListedMessage Explained GroupReason
 Reserve Delivery Settled Nacked Extend TopicSettings DeadLetter ExponentialBackoff LadderBackoff Topic TopicDescription GroupTotals
-PartitionState Counts NewGroup DeliveryWindow Group GroupDescription GroupKeys KeyPause KeyState Member PauseOf PurgeOf Purged DeadLetterMessage DeadLetterSelector Redriven BulkChange BulkChanged
+PartitionState Counts NewGroup KeyLimit DeliveryWindow Group GroupDescription GroupKeys KeyPause KeyState Member PauseOf PurgeOf Purged DeadLetterMessage DeadLetterSelector Redriven BulkChange BulkChanged
 BulkCount MoveTo Moved GroupForecast Due Findings Found NewCronJob CronJob ListedBroker AttentionList AttentionItem
 ClockMove ClockMoved DueMessages FiredCronJob""".split()
 # For gateways: `attachment`, `late`, `min_age`, and `per_key` with its `on_failure`. For whoever handles a batch as a whole, which a worker

@@ -112,7 +112,7 @@ DURATIONS = {"advance", "by", "dead_max_age", "debounce_max", "dedup_for", "dedu
              "spread", "step", "ttl", "visibility_timeout", "wait", "younger_than"}
 TIMES = {"due_at", "from", "to", "until"}
 # Contents are compared as they are.
-CONTENTS = {"payload", "payload_json", "meta", "annotations"}
+CONTENTS = {"payload", "payload_json", "meta", "annotations", "weights", "key_limits"}
 
 
 def milliseconds(text):

@@ -3,6 +3,7 @@ package dwell_test
 import (
 	"context"
 	"errors"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -101,6 +102,24 @@ func TestGroupsAreAdministered(t *testing.T) {
 	} {
 		changed := must(c.CreateGroup(ctx, "orders", "audit", change.settings))(t)
 		if changed.Fair != change.fair || changed.KeyMaxInFlight != change.keyLimit || changed.KeyRate != change.keyRate || changed.KeyBurst != change.keyBurst {
+			t.Errorf("%+v", changed)
+		}
+	}
+	weights := map[string]int{"gold_plan-*": 3, "customer-7": 5}
+	limits := map[string]dwell.KeyLimit{"gold_plan-*": {MaxInFlight: dwell.Ptr(0), Rate: dwell.Ptr(10.0), Burst: dwell.Ptr(20)}}
+	for _, change := range []struct {
+		settings dwell.GroupSettings
+		weights  map[string]int
+		limits   map[string]dwell.KeyLimit
+	}{
+		{dwell.GroupSettings{Fair: dwell.FairnessKey, Weights: weights}, weights, nil},
+		{dwell.GroupSettings{KeyLimits: limits}, weights, limits},
+		{dwell.GroupSettings{Weights: map[string]int{}}, nil, limits},
+		{dwell.GroupSettings{KeyLimits: map[string]dwell.KeyLimit{}}, nil, nil},
+		{dwell.GroupSettings{Fair: dwell.FairnessNone}, nil, nil},
+	} {
+		changed := must(c.CreateGroup(ctx, "orders", "audit", change.settings))(t)
+		if !reflect.DeepEqual(changed.Weights, change.weights) || !reflect.DeepEqual(changed.KeyLimits, change.limits) {
 			t.Errorf("%+v", changed)
 		}
 	}

@@ -103,6 +103,38 @@ func windowOf(settings object) *dwell.DeliveryWindow {
 	return &window
 }
 
+// weightsOf are the weights of settings; nil if none are given.
+func weightsOf(settings object) map[string]int {
+	given, is := settings["weights"].(object)
+	if !is {
+		return nil
+	}
+	weights := map[string]int{}
+	for pattern := range given {
+		weights[pattern] = number(given, pattern)
+	}
+	return weights
+}
+
+// keyLimitsOf are the limits of some keys of settings; nil if none are given.
+func keyLimitsOf(settings object) map[string]dwell.KeyLimit {
+	given, is := settings["key_limits"].(object)
+	if !is {
+		return nil
+	}
+	limits := map[string]dwell.KeyLimit{}
+	for pattern, fields := range given {
+		limit := fields.(object)
+		rate, _ := limit["rate"].(float64)
+		limits[pattern] = dwell.KeyLimit{
+			MaxInFlight: pointer(limit, "max_in_flight", number(limit, "max_in_flight")),
+			Rate:        pointer(limit, "rate", rate),
+			Burst:       pointer(limit, "burst", number(limit, "burst")),
+		}
+	}
+	return limits
+}
+
 func administerGroup(t testing.TB, c *dwell.Client, name string, args object, take int) (any, error) {
 	t.Helper()
 	ctx, topic, group := context.Background(), text(args, "topic"), text(args, "group")
@@ -123,6 +155,8 @@ func administerGroup(t testing.TB, c *dwell.Client, name string, args object, ta
 			KeyMaxInFlight: pointer(settings, "key_max_in_flight", number(settings, "key_max_in_flight")),
 			KeyRate:        pointer(settings, "key_rate", keyRate),
 			KeyBurst:       pointer(settings, "key_burst", number(settings, "key_burst")),
+			Weights:        weightsOf(settings),
+			KeyLimits:      keyLimitsOf(settings),
 		})
 	case "delete_group":
 		return nil, c.DeleteGroup(ctx, topic, group)

@@ -28,6 +28,40 @@ type GroupSettings struct {
 	KeyRate *float64 `json:"key_rate,omitempty"`
 	// KeyBurst is how many deliveries of one key may come at once, at least 1. Default 1. Only with a KeyRate.
 	KeyBurst *int `json:"key_burst,omitempty"`
+	// Weights is how large the shares of some keys are, 1 to 100, where others have 1: 100 at most, by the name of a key, or the beginning of names
+	// with a * behind it, such as "gold-*". The name of a key counts before a beginning, and the longest beginning before others. Those given
+	// replace all weights; an empty map removes them. Only in a fair group.
+	Weights map[string]int `json:"weights,omitempty"`
+	// KeyLimits are other limits for some keys, by names and beginnings as in Weights, 100 at most. Those given replace all of them; an empty map
+	// removes them. Only in a fair group.
+	KeyLimits map[string]KeyLimit `json:"key_limits,omitempty"`
+}
+
+// MarshalJSON writes the settings as the broker reads them: an empty map is sent, a nil one is not.
+func (s GroupSettings) MarshalJSON() ([]byte, error) {
+	type fields GroupSettings
+	w := struct {
+		fields
+		Weights   *map[string]int      `json:"weights,omitempty"`
+		KeyLimits *map[string]KeyLimit `json:"key_limits,omitempty"`
+	}{fields: fields(s)}
+	if s.Weights != nil {
+		w.Weights = &s.Weights
+	}
+	if s.KeyLimits != nil {
+		w.KeyLimits = &s.KeyLimits
+	}
+	return json.Marshal(w)
+}
+
+// KeyLimit are limits of some keys of a fair group. One that is nil is that of the group.
+type KeyLimit struct {
+	// MaxInFlight is how many deliveries of each such key are in flight at most; 0 is without a limit.
+	MaxInFlight *int `json:"max_in_flight,omitempty"`
+	// Rate is how many deliveries of each such key a second there are at most, 0.001 to 100,000; 0 is without a limit.
+	Rate *float64 `json:"rate,omitempty"`
+	// Burst is how many deliveries of each such key may come at once, 1 to 10,000. Default 1. Only with a Rate.
+	Burst *int `json:"burst,omitempty"`
 }
 
 // DeliveryWindow is when a group hands messages out: days and a time of day. An empty one is always open.
@@ -65,6 +99,10 @@ type GroupInfo struct {
 	KeyRate float64 `json:"key_rate,omitempty"`
 	// KeyBurst is how many deliveries of one key may come at once; 0 if it is not set, which means 1.
 	KeyBurst int `json:"key_burst,omitempty"`
+	// Weights is how large the shares of some keys are, where others have 1, by names and beginnings with a *; empty if all have 1.
+	Weights map[string]int `json:"weights,omitempty"`
+	// KeyLimits are other limits for some keys, by names and beginnings with a *; empty if there are none.
+	KeyLimits map[string]KeyLimit `json:"key_limits,omitempty"`
 }
 
 // GroupDescription is a group and what is in it.
@@ -169,6 +207,19 @@ func (c *Client) CreateGroup(ctx context.Context, topic, group string, settings 
 	}
 	if settings.KeyBurst != nil && *settings.KeyBurst < 1 {
 		return result, wrong("KeyBurst", "is below 1")
+	}
+	for _, weight := range settings.Weights {
+		if weight < 1 {
+			return result, wrong("Weights", "has a weight below 1")
+		}
+	}
+	for _, limit := range settings.KeyLimits {
+		if value(limit.MaxInFlight) < 0 || value(limit.Rate) < 0 {
+			return result, wrong("KeyLimits", "has a MaxInFlight or Rate that is negative; 0 is without a limit")
+		}
+		if limit.Burst != nil && *limit.Burst < 1 {
+			return result, wrong("KeyLimits", "has a Burst below 1")
+		}
 	}
 	err = c.group(ctx, call{method: http.MethodPut}, topic, group, "", settings, &result)
 	return result, err

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"strings"
 	"syscall"
 	"testing"
@@ -111,6 +112,11 @@ func TestWrongArgumentsAreRefusedBeforeARequest(t *testing.T) {
 	_, badKeyRate := c.CreateGroup(ctx, "orders", "audit", dwell.GroupSettings{KeyRate: dwell.Ptr(-0.5)})
 	_, noKeyBurst := c.CreateGroup(ctx, "orders", "audit", dwell.GroupSettings{KeyRate: dwell.Ptr(10.0), KeyBurst: dwell.Ptr(0)})
 	_, badKeyBurst := c.CreateGroup(ctx, "orders", "audit", dwell.GroupSettings{KeyRate: dwell.Ptr(10.0), KeyBurst: dwell.Ptr(-1)})
+	_, noWeight := c.CreateGroup(ctx, "orders", "audit", dwell.GroupSettings{Weights: map[string]int{"gold-*": 3, "customer-7": 0}})
+	limited := func(limit dwell.KeyLimit) error {
+		_, err := c.CreateGroup(ctx, "orders", "audit", dwell.GroupSettings{KeyLimits: map[string]dwell.KeyLimit{"gold-*": limit}})
+		return err
+	}
 	_, noKey := c.PauseKey(ctx, "orders", "audit", "", dwell.PauseFor(time.Hour))
 	_, noKeyToResume := c.ResumeKey(ctx, "orders", "audit", "")
 	_, noEnd := c.PauseKey(ctx, "orders", "audit", "a", nil)
@@ -120,8 +126,11 @@ func TestWrongArgumentsAreRefusedBeforeARequest(t *testing.T) {
 		"no topic": noTopic, "no id": noID, "no group": noGroup, "purge of nothing": notAll, "no selection": noneSelected,
 		"both due times": bothDue, "no due time": noDue, "one id is empty": noIDs, "no window": noWindow, "no schedule": noSchedule, "negative ttl of a topic": badTopic,
 		"server without a scheme": badServer, "empty batches": badProducer, "negative limit of a key": badKeyLimit,
-		"negative rate of a key": badKeyRate, "burst of 0": noKeyBurst, "negative burst": badKeyBurst,
+		"negative rate of a key": badKeyRate, "burst of 0": noKeyBurst, "negative burst": badKeyBurst, "weight of 0": noWeight,
 		"pause of no key": noKey, "resume of no key": noKeyToResume, "pause of a key without an end": noEnd,
+		"negative limit of keys":     limited(dwell.KeyLimit{MaxInFlight: dwell.Ptr(-1)}),
+		"negative rate of keys":      limited(dwell.KeyLimit{Rate: dwell.Ptr(-0.5)}),
+		"burst of 0 of keys":         limited(dwell.KeyLimit{Rate: dwell.Ptr(10.0), Burst: dwell.Ptr(0)}),
 		"negative delay":             push(dwell.NewMessage{Delay: -1}),
 		"negative ttl":               push(dwell.NewMessage{TTL: -1}),
 		"delay together with due_at": push(dwell.NewMessage{Delay: 1, DueAt: time.Now()}),
@@ -163,12 +172,31 @@ func TestTheLimitsOfAKeyMayBeAbsent(t *testing.T) {
 		`, "key_rate": 0.5`:                     {KeyRate: 0.5},
 		`, "key_rate": 10.0, "key_burst": 20`:   {KeyRate: 10, KeyBurst: 20},
 		`, "key_rate": 10.0, "key_burst": null`: {KeyRate: 10},
+		`, "weights": {"gold_plan-*": 3}`:       {Weights: map[string]int{"gold_plan-*": 3}},
+		`, "key_limits": {"gold_plan-*": {"max_in_flight": 0}, "a": {"rate": 0.5, "burst": 20}}`: {KeyLimits: map[string]dwell.KeyLimit{
+			"gold_plan-*": {MaxInFlight: dwell.Ptr(0)}, "a": {Rate: dwell.Ptr(0.5), Burst: dwell.Ptr(20)},
+		}},
 	} {
 		expected.Group, expected.State, expected.Fair = "audit", dwell.GroupActive, dwell.FairnessKey
 		answer := `{"group": "audit", "state": "active", "fair": "key"` + limits + `}`
 		var group dwell.GroupInfo
-		if err := json.Unmarshal([]byte(answer), &group); err != nil || group != expected {
+		if err := json.Unmarshal([]byte(answer), &group); err != nil || !reflect.DeepEqual(group, expected) {
 			t.Errorf("%s: %+v, %v", answer, group, err)
+		}
+	}
+}
+
+func TestEmptyMapsOfAGroupAreSentAndNilOnesAreNot(t *testing.T) {
+	for expected, settings := range map[string]dwell.GroupSettings{
+		`{}`:                             {},
+		`{"weights":{},"key_limits":{}}`: {Weights: map[string]int{}, KeyLimits: map[string]dwell.KeyLimit{}},
+		`{"fair":"key","weights":{"gold_plan-*":3},"key_limits":{"gold_plan-*":{"max_in_flight":0,"rate":0.5,"burst":20}}}`: {
+			Fair: dwell.FairnessKey, Weights: map[string]int{"gold_plan-*": 3},
+			KeyLimits: map[string]dwell.KeyLimit{"gold_plan-*": {MaxInFlight: dwell.Ptr(0), Rate: dwell.Ptr(0.5), Burst: dwell.Ptr(20)}},
+		},
+	} {
+		if sent, err := json.Marshal(settings); err != nil || string(sent) != expected {
+			t.Errorf("%s, expected %s: %v", sent, expected, err)
 		}
 	}
 }

@@ -41,7 +41,7 @@ func optional[T comparable](value T) *T {
 	return &value
 }
 
-// Ptr is a pointer to a value, for fields of TopicSettings and GroupSettings.
+// Ptr is a pointer to a value, for fields of TopicSettings, GroupSettings and KeyLimit.
 func Ptr[T any](value T) *T { return &value }
 
 // payloadFields is a payload in a request.

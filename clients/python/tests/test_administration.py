@@ -119,6 +119,19 @@ class Administration(unittest.TestCase):
             with self.assertRaises(DwellError) as refused:
                 await client.create_group(topic, "audit", key_rate=10, key_burst=0)
             self.assertEqual((refused.exception.status, refused.exception.type), (422, "invalid"))
+            weights, limits = {"gold_plan-*": 3, "customer-7": 5}, {"gold_plan-*": {"max_in_flight": 0, "rate": 10, "burst": 20}}
+            for change, weighted, limited in (
+                ({"weights": weights}, weights, {}),
+                ({"key_limits": limits}, weights, limits),
+                ({"weights": {}}, {}, limits),
+                ({"key_limits": {}}, {}, {}),
+            ):
+                group = await client.create_group(topic, "audit", **change)
+                self.assertEqual((group.weights, group.key_limits), (weighted, limited), change)
+            for wrong in ({"weights": {"gold-*": 0}}, {"key_limits": {"gold-*": {"rate": 10, "burst": 0}}}):
+                with self.assertRaises(DwellError) as refused:
+                    await client.create_group(topic, "audit", **wrong)
+                self.assertEqual((refused.exception.status, refused.exception.type), (422, "invalid"), wrong)
             pause = await client.pause_key(topic, "audit", "a/b ü", "10m")
             self.assertEqual((pause.key, pause.paused_until > self.now), ("a/b ü", True))
             until = self.now + timedelta(hours=1)
@@ -284,6 +297,12 @@ class Answers(unittest.TestCase):
             group = from_answer(Group, {"group": "audit", "state": "active", "fair": "key", **limits})
             for name in ("key_max_in_flight", "key_rate", "key_burst"):
                 self.assertEqual(getattr(group, name), limits.get(name), (name, limits))
+
+    def test_the_weights_and_the_limits_of_some_keys_may_be_absent(self):
+        for given in ({}, {"weights": {"gold_plan-*": 3}}, {"key_limits": {"gold_plan-*": {"max_in_flight": 0}, "a": {"rate": 0.5, "burst": 20}}}):
+            group = from_answer(Group, {"group": "audit", "state": "active", "fair": "key", **given})
+            for name in ("weights", "key_limits"):
+                self.assertEqual(getattr(group, name), given.get(name, {}), (name, given))
 
 
 class Reasons(unittest.TestCase):

@@ -95,6 +95,27 @@ export interface GroupSettings {
   keyRate?: number;
   /** How many deliveries of one key may come at once, at least 1; only with a `keyRate`. Default 1. */
   keyBurst?: number;
+  /**
+   * How large the shares of some keys are, 1 to 100, where others have 1: 100 at most, by the name of a key, or the beginning of names with a `*`
+   * behind it, such as `gold-*`. The name of a key counts before a beginning, and the longest beginning before others. Replaces all weights; `{}`
+   * removes them. Only in a fair group.
+   */
+  weights?: Record<string, number>;
+  /**
+   * Other limits for some keys, by names and beginnings as in `weights`, 100 at most. Replaces all of them; `{}` removes them. Only in a fair
+   * group.
+   */
+  keyLimits?: Record<string, KeyLimit>;
+}
+
+/** Limits of some keys of a fair group. One that is absent is that of the group. */
+export interface KeyLimit {
+  /** Deliveries in flight of each such key, at most; 0 is without a limit. */
+  maxInFlight?: number;
+  /** Deliveries of each such key a second, at most, 0.001 to 100,000; 0 is without a limit. */
+  rate?: number;
+  /** How many deliveries of each such key may come at once, 1 to 10,000; only with a `rate`. Default 1. */
+  burst?: number;
 }
 
 /**
@@ -139,6 +160,10 @@ export interface Group {
   keyRate?: number;
   /** How many deliveries of one key may come at once; absent means 1. */
   keyBurst?: number;
+  /** How large the shares of some keys are, where others have 1, by names and beginnings with a `*`; absent if all have 1. */
+  weights?: Record<string, number>;
+  /** Other limits for some keys, by names and beginnings with a `*`; absent if there are none. */
+  keyLimits?: Record<string, KeyLimit>;
 }
 
 /** A group and what is in it. */

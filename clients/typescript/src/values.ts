@@ -99,8 +99,8 @@ const DURATIONS = new Set([
   "advance", "by", "deadMaxAge", "debounceMax", "dedupFor", "dedupWindow", "delay", "every", "for", "initial", "max", "olderThan", "spread", "step", "ttl",
   "visibilityTimeout", "youngerThan",
 ]);
-/** Objects whose names are the user's. */
-const OF_THE_USER = new Set(["annotations", "attributes", "meta"]);
+/** Objects whose names are the user's, as they are called in requests and answers. */
+const OF_THE_USER = new Set(["annotations", "attributes", "key_limits", "meta", "weights"]);
 
 /** The fields of a request. Those that are `undefined` are left out. */
 export function toRequest(fields: object): Record<string, unknown> {
@@ -113,10 +113,16 @@ export function toRequest(fields: object): Record<string, unknown> {
     else if (name === "steps") Object.assign(request, stepsField(value as Duration[]));
     else if (value instanceof Date) request[field] = value.toISOString();
     else if (value instanceof Uint8Array) request[field] = base64(value);
-    else if (isObject(value) && !OF_THE_USER.has(name)) request[field] = toRequest(value);
+    else if (field === "key_limits" && isObject(value)) request[field] = limitsOf(value);
+    else if (isObject(value) && !OF_THE_USER.has(field)) request[field] = toRequest(value);
     else request[field] = value;
   }
   return request;
+}
+
+/** Limits by the user's names: only the fields of each limit are renamed. */
+function limitsOf(limits: Record<string, unknown>): Record<string, unknown> {
+  return Object.fromEntries(Object.entries(limits).map(([name, limit]) => [name, isObject(limit) ? toRequest(limit) : limit]));
 }
 
 /** The field of a request for a duration: text is passed on as it is. */

@@ -68,6 +68,20 @@ test("groups are created, paused and purged", async () => {
     assert.deepEqual([changed.fair, changed.keyRate, changed.keyBurst], ["key", rate, burst]);
   }
   await assert.rejects(dwell.createGroup("events", "audit", { keyRate: 10, keyBurst: 0 }), { status: 422, type: "invalid" });
+  const weights = { "gold_plan-*": 3, "customer-7": 5 };
+  const keyLimits = { "gold_plan-*": { maxInFlight: 0, rate: 10, burst: 20 } };
+  for (const [settings, weighted, limited] of [
+    [{ weights }, weights, undefined],
+    [{ keyLimits }, weights, keyLimits],
+    [{ weights: {} }, undefined, keyLimits],
+    [{ keyLimits: {} }, undefined, undefined],
+  ]) {
+    const changed = await dwell.createGroup("events", "audit", settings);
+    assert.deepEqual([changed.weights, changed.keyLimits], [weighted, limited]);
+  }
+  for (const wrong of [{ weights: { "gold-*": 0 } }, { keyLimits: { "gold-*": { rate: 10, burst: 0 } } }]) {
+    await assert.rejects(dwell.createGroup("events", "audit", wrong), { status: 422, type: "invalid" });
+  }
   const pause = await dwell.pauseKey("events", "audit", "a/b ü", { for: "10m" });
   assert.deepEqual([pause.key, pause.pausedUntil instanceof Date], ["a/b ü", true]);
   const until = new Date(pause.pausedUntil.getTime() + 60_000);

@@ -7,13 +7,18 @@ import { PushManyError, Unavailable } from "dwell-client";
 const camel = (name) => name.replace(/_ms$/, "").replace(/_([a-z0-9])/g, (_, letter) => letter.toUpperCase());
 
 /** Objects whose names are the user's. */
-const OF_THE_USER = new Set(["annotations", "attributes", "meta"]);
+const OF_THE_USER = new Set(["annotations", "attributes", "meta", "weights"]);
 
 /** Arguments of a vector as those of this client. */
 export function camelKeys(value) {
   if (Array.isArray(value)) return value.map(camelKeys);
   if (value === null || typeof value !== "object") return value;
-  return Object.fromEntries(Object.entries(value).map(([name, item]) => [camel(name), OF_THE_USER.has(name) ? item : camelKeys(item)]));
+  return Object.fromEntries(Object.entries(value).map(([name, item]) => [camel(name), ofField(name, item)]));
+}
+
+function ofField(name, item) {
+  if (name !== "key_limits") return OF_THE_USER.has(name) ? item : camelKeys(item);
+  return Object.fromEntries(Object.entries(item).map(([pattern, limit]) => [pattern, camelKeys(limit)]));
 }
 
 /** A result with times as text, and payloads as base64 and as text. */

@@ -12,7 +12,7 @@ from .delivery import Bury, Delivery, Retry, Stats
 from .errors import DwellError, PushManyError, Unavailable
 from .producer import Producer
 from .settings import (
-    DeadLetterTopic, DeliveryWindow, ExponentialBackoff, Identified, LadderBackoff, NewMessage, PushOptions, TopicSettings,
+    DeadLetterTopic, DeliveryWindow, ExponentialBackoff, Identified, KeyLimit, LadderBackoff, NewMessage, PushOptions, TopicSettings,
 )
 from .values import Duration, Time
 from .worker import Worker
@@ -21,8 +21,8 @@ __all__ = [
     "AsyncClient", "AsyncProducer", "AttentionItem", "AttentionList", "BulkChanged", "Bury", "Client", "Contents", "Control", "Counts",
     "CronJob", "DeadLetter", "DeadLetterSource", "DeadLetterTopic", "Delivery", "DeliveryWindow", "Due", "Duration", "DwellError",
     "Explained", "ExponentialBackoff", "FailedAttempt", "Findings", "Found", "Group", "GroupDescription", "GroupFate", "GroupForecast",
-    "GroupKeys", "GroupReason", "GroupTotals", "Identified", "KeyPause", "KeyState", "LadderBackoff", "LastError", "ListedBroker", "ListedMessage",
-    "Member", "Message", "Moved", "NewMessage", "PartitionState", "Producer", "Purged", "PushManyError", "PushOptions", "PushResult", "Redriven",
-    "Retry", "Stats", "Time", "Topic", "TopicDescription", "TopicSettings", "Unavailable", "Worker",
+    "GroupKeys", "GroupReason", "GroupTotals", "Identified", "KeyLimit", "KeyPause", "KeyState", "LadderBackoff", "LastError", "ListedBroker",
+    "ListedMessage", "Member", "Message", "Moved", "NewMessage", "PartitionState", "Producer", "Purged", "PushManyError", "PushOptions", "PushResult",
+    "Redriven", "Retry", "Stats", "Time", "Topic", "TopicDescription", "TopicSettings", "Unavailable", "Worker",
 ]
 __version__ = "0.1.0"

@@ -11,7 +11,9 @@ from .answers import (
     AttentionList, BulkChanged, CronJob, DeadLetter, Findings, Found, Group, GroupDescription, GroupForecast, KeyPause, ListedBroker,
     Moved, Purged, Redriven, Topic, TopicDescription,
 )
-from .settings import BulkAction, DeathReason, DeliveryWindow, Fairness, Identified, Missed, TopicSettings, payload_field, settings_body
+from .settings import (
+    BulkAction, DeathReason, DeliveryWindow, Fairness, Identified, KeyLimit, Missed, TopicSettings, payload_field, settings_body,
+)
 from .values import Duration, Time, duration_field, from_answer, not_empty, time_field
 
 if TYPE_CHECKING:
@@ -85,15 +87,22 @@ class AsyncAdministration:
     async def create_group(
         self, topic: str, group: str, *, copy_of: str | None = None, rate: float | None = None, max_in_flight: int | None = None,
         window: DeliveryWindow | None = None, fair: Fairness | None = None, key_max_in_flight: int | None = None,
-        key_rate: float | None = None, key_burst: int | None = None,
+        key_rate: float | None = None, key_burst: int | None = None, weights: Mapping[str, int] | None = None,
+        key_limits: Mapping[str, KeyLimit] | None = None,
     ) -> Group:
         """Creates a group, or changes its limits, its window and whether its keys take turns (`fair`). `key_max_in_flight` is how many
         deliveries of one key are in flight at most, and `key_rate` how many of them there are in a second; 0 is without a limit, and only a fair
         group may have one. `key_burst` is how many deliveries of one key may come at once, 1 unless it is given; a `key_rate` of 0 removes it. A
-        new group gets what is pushed from then on, and a copy of `copy_of`."""
+        new group gets what is pushed from then on, and a copy of `copy_of`.
+
+        `weights` is how large the shares of some keys are, 1 to 100, where others have 1, and `key_limits` are other limits for some keys: each
+        has up to 100 names of keys, or beginnings of names with a ``*`` behind them, such as ``gold-*``. The name of a key counts before a
+        beginning, and the longest beginning before others. They replace all that there were, and an empty one removes them. Only a fair group
+        may have them.
+        """
         body = requests.given(
             copy_of=copy_of, rate=rate, max_in_flight=max_in_flight, window=window, fair=fair, key_max_in_flight=key_max_in_flight,
-            key_rate=key_rate, key_burst=key_burst,
+            key_rate=key_rate, key_burst=key_burst, weights=weights, key_limits=key_limits,
         )
         return from_answer(Group, await self._call("PUT", requests.group_path(topic, group), body))
 

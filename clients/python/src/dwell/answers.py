@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Mapping
 
-from .settings import DeliveryWindow, TopicSettings
+from .settings import DeliveryWindow, KeyLimit, TopicSettings
 
 # Messages
 
@@ -227,7 +227,8 @@ class Group:
     """A group. `state` is ``active``, ``paused``, ``closed`` (outside of its window) or ``copying``; the last three deliver nothing. `fair` is
     ``key`` if the keys take turns, and `None` if nothing does. `key_max_in_flight` is how many deliveries of one key are in flight at most, and
     `key_rate` how many of them there are in a second; both are `None` without a limit. `key_burst` is how many deliveries of one key may come at
-    once, and `None` means 1."""
+    once, and `None` means 1. `weights` is how large the shares of some keys are, where others have 1, and `key_limits` are other limits for some
+    keys: both by the name of a key, or the beginning of names with a ``*`` behind it. They are empty if there are none."""
 
     group: str
     state: str
@@ -241,6 +242,8 @@ class Group:
     key_max_in_flight: int | None = None
     key_rate: float | None = None
     key_burst: int | None = None
+    weights: Mapping[str, int] = field(default_factory=dict)
+    key_limits: Mapping[str, KeyLimit] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -79,6 +79,17 @@ DeliveryWindow = TypedDict(
 )
 
 
+class KeyLimit(TypedDict, total=False):
+    """Limits of some keys of a fair group. One that is absent is that of the group."""
+
+    #: Deliveries in flight of each such key, at most; 0 is without a limit.
+    max_in_flight: int
+    #: Deliveries of each such key in a second, at most, 0.001 to 100,000; 0 is without a limit.
+    rate: float
+    #: Deliveries of each such key that may come at once, 1 to 10,000; only with a `rate`. Default 1.
+    burst: int
+
+
 class PushOptions(TypedDict, total=False):
     """The options of a push. `NewMessage` has the same fields."""
 

@@ -102,6 +102,20 @@ record Fields(Map<String, Object> map) {
                 : List.of();
     }
 
+    Map<String, Integer> countsByName(String name) {
+        Map<String, Integer> counts = new LinkedHashMap<>();
+        Fields object = object(name);
+        object.map.keySet().forEach(key -> counts.put(key, object.count(key)));
+        return Collections.unmodifiableMap(counts);
+    }
+
+    /** The values of a nested object as records. */
+    <T> Map<String, T> objectsByName(String name, Function<Fields, T> read) {
+        Map<String, T> objects = new LinkedHashMap<>();
+        object(name).map.forEach((key, value) -> objects.put(key, read.apply(of(value))));
+        return Collections.unmodifiableMap(objects);
+    }
+
     Map<String, String> textsByName(String name) {
         Map<String, String> texts = new LinkedHashMap<>();
         object(name).map.forEach((key, value) -> texts.put(key, String.valueOf(value)));

@@ -2,6 +2,7 @@ package com.example.dwell;
 
 import java.time.Instant;
 import java.util.List;
+import java.util.Map;
 
 /**
  * A group. Only {@link Client#group} gives its totals, partitions, members and keys.
@@ -18,6 +19,10 @@ import java.util.List;
  * @param keyMaxInFlight deliveries of one key in flight, at most, or null
  * @param keyRate deliveries of one key in a second, at most, or null
  * @param keyBurst deliveries of one key that may come at once, or null for 1
+ * @param weights how large the shares of some keys are, where others have 1, by names and
+ *     beginnings with a *; empty if all have 1
+ * @param keyLimits other limits for some keys, by names and beginnings with a *; empty if there are
+ *     none
  * @param totals the messages in all partitions, or null
  * @param partitions the messages of each partition
  * @param members the brokers that consume for the group
@@ -36,6 +41,8 @@ public record Group(
         Integer keyMaxInFlight,
         Double keyRate,
         Integer keyBurst,
+        Map<String, Integer> weights,
+        Map<String, KeyLimit> keyLimits,
         Counts totals,
         List<PartitionState> partitions,
         List<Member> members,
@@ -54,6 +61,8 @@ public record Group(
                 fields.countOrNull("key_max_in_flight"),
                 fields.decimalOrNull("key_rate"),
                 fields.countOrNull("key_burst"),
+                fields.countsByName("weights"),
+                fields.objectsByName("key_limits", KeyLimit::of),
                 fields.object("totals", Counts::of),
                 fields.objects("partitions", PartitionState::of),
                 fields.objects("members", Member::of),

@@ -246,7 +246,9 @@ final class Calls {
                 fields.word("fair", Fairness.class),
                 fields.countOrNull("key_max_in_flight"),
                 fields.decimalOrNull("key_rate"),
-                fields.countOrNull("key_burst"));
+                fields.countOrNull("key_burst"),
+                fields.has("weights") ? fields.countsByName("weights") : null,
+                fields.has("key_limits") ? fields.objectsByName("key_limits", KeyLimit::of) : null);
     }
 
     private static NewCronJob cronJob(Map<String, Object> args) {

@@ -62,6 +62,7 @@ final class Tests {
                 "what takes turns in a group may be absent or new",
                 Units::whatTakesTurnsInAGroupMayBeAbsentOrNew);
         test("the limits of a key may be absent", Units::theLimitsOfAKeyMayBeAbsent);
+        test("empty maps of a group are sent", Units::emptyMapsOfAGroupAreSent);
         test("nothing is lost without faults", () -> Brokers.story("calm", 0));
         test("nothing is lost when the broker is killed", () -> Brokers.story("kills", 4));
         test("nothing is lost when the broker is restarted", () -> Brokers.story("restarts", 4));

@@ -284,6 +284,10 @@ final class Units {
             refused(() -> GroupSettings.NONE.keyRate(-0.5));
             refused(() -> GroupSettings.NONE.keyRate(10).keyBurst(0));
             refused(() -> GroupSettings.NONE.keyRate(10).keyBurst(-1));
+            refused(() -> GroupSettings.NONE.weights(Map.of("gold-*", 3, "customer-7", 0)));
+            refused(() -> KeyLimit.NONE.maxInFlight(-1));
+            refused(() -> KeyLimit.NONE.rate(-0.5));
+            refused(() -> KeyLimit.NONE.rate(10).burst(0));
         }
     }
 
@@ -313,5 +317,42 @@ final class Units {
         same(null, Group.of(new Fields(answer)).keyBurst());
         answer.put("key_burst", 20L);
         same(20, Group.of(new Fields(answer)).keyBurst());
+        same(Map.of(), group.weights());
+        same(Map.of(), group.keyLimits());
+        answer.put("weights", Map.of("gold_plan-*", 3L));
+        answer.put(
+                "key_limits",
+                Map.of(
+                        "gold_plan-*",
+                        Map.of("max_in_flight", 0L),
+                        "a",
+                        Map.of("rate", 0.5, "burst", 20L)));
+        Group limited = Group.of(new Fields(answer));
+        same(Map.of("gold_plan-*", 3), limited.weights());
+        Map<String, KeyLimit> limits =
+                Map.of(
+                        "gold_plan-*",
+                        KeyLimit.NONE.maxInFlight(0),
+                        "a",
+                        KeyLimit.NONE.rate(0.5).burst(20));
+        same(limits, limited.keyLimits());
+    }
+
+    static void emptyMapsOfAGroupAreSent() {
+        same("{}", json(GroupSettings.NONE));
+        GroupSettings removed = GroupSettings.NONE.weights(Map.of()).keyLimits(Map.of());
+        same("{\"weights\":{},\"key_limits\":{}}", json(removed));
+        KeyLimit limit = KeyLimit.NONE.maxInFlight(0).rate(0.5).burst(20);
+        same(
+                "{\"weights\":{\"gold_plan-*\":3},\"key_limits\":{\"gold_plan-*\":"
+                        + "{\"max_in_flight\":0,\"rate\":0.5,\"burst\":20}}}",
+                json(
+                        GroupSettings.NONE
+                                .weights(Map.of("gold_plan-*", 3))
+                                .keyLimits(Map.of("gold_plan-*", limit))));
+    }
+
+    private static String json(GroupSettings settings) {
+        return new String(settings.body().json(), StandardCharsets.UTF_8);
     }
 }
