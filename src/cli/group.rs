@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use dwell_client::Client;
 use dwell_client::wire::groups::{
-    DeliveryWindow, Group, GroupDescription, GroupKeys, KeyLimit, KeyPause, KeyState, Member, NewGroup, PurgeOf,
+    DeliveryWindow, Group, GroupDescription, GroupKeys, KeyPause, KeyState, Member, NewGroup, NewKeyLimit, PurgeOf,
 };
 use dwell_client::wire::items::{Named, Object};
 use serde_json::json;
@@ -147,8 +147,8 @@ struct LimitArgs {
     #[arg(long, value_name = "JSON", value_parser = parse::json::<Named<u32>>)]
     weights: Option<Named<u32>>,
     /// Other limits of keys, as JSON, such as `{"gold-*": {"max_in_flight": 20, "rate": 50}}`; `{}` removes them
-    #[arg(long, value_name = "JSON", value_parser = parse::json::<Named<Object<KeyLimit>>>)]
-    key_limits: Option<Named<Object<KeyLimit>>>,
+    #[arg(long, value_name = "JSON", value_parser = parse::json::<Named<Object<NewKeyLimit>>>)]
+    key_limits: Option<Named<Object<NewKeyLimit>>>,
 }
 
 impl LimitArgs {

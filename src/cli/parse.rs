@@ -4,9 +4,9 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use clap::Args;
-use serde::de::DeserializeOwned;
 use dwell_client::wire::groups;
 use dwell_client::wire::topics::DeadLetter;
+use serde::de::DeserializeOwned;
 
 use crate::model::limits::{VISIBILITY_TIMEOUT_MAX, VISIBILITY_TIMEOUT_MIN};
 use crate::model::message::{Conflict, CronJobName, DedupKey, GroupName, Key, MessageId, Past, TopicName};

@@ -408,7 +408,7 @@ impl Table {
         }
         let wanted = deliveries.len() + max;
         let mut bytes: usize = deliveries.iter().map(|delivery| delivery.message.envelope.size()).sum();
-        while deliveries.len() < wanted && bytes < DELIVERIES_BYTES_MAX && !self.is_full() {
+        while deliveries.len() < wanted && bytes < DELIVERIES_BYTES_MAX && !self.is_shut() {
             let successor = batch.as_mut().and_then(|batch| self.successor(batch, want.min_age, now));
             let Some(held) = successor.or_else(|| self.next_ready(want, key.as_ref(), now)) else {
                 let hungrier = (self.appetite * 2).max(max);
@@ -581,10 +581,15 @@ impl Table {
 }
 
 impl Table {
+    /// Whether nothing is handed out. What is about to go back may be of a key that is paused by now.
+    fn is_shut(&self) -> bool {
+        self.is_full() || self.recalls.wishes_refresh()
+    }
+
     /// When the first of the ready messages may be taken, by its age or in its batch; in the past if one may be. `None` while
     /// nothing could be handed out.
     pub fn ripe_at(&self, want: Want, now: Now) -> Option<Timestamp> {
-        if self.is_full() {
+        if self.is_shut() {
             return None;
         }
         if want.gather.waits() {

@@ -254,14 +254,16 @@ impl<S: LogTarget> BufferedStore<S> {
         if ours.as_ref() != Some(&found) {
             // A Redis that was named after this broker last heard from its own is the same place, emptied.
             let is_successor = heard.is_some_and(|heard| named_at(&found) > Some(heard));
-            let kept = self.kept_records();
             if ours.is_some()
-                && kept > 0
                 && !is_successor
                 && !self.options.adopt
                 && !self.stepwise(self.store.remembers(&self.topic_cache.all())).await?
             {
-                return Err(Error::new(Kind::Conflict, another_store(&self.options, &*self.store, kept)));
+                let kept = self.kept_records();
+                if kept > 0 {
+                    return Err(Error::new(Kind::Conflict, another_store(&self.options, &*self.store, kept)));
+                }
+                self.forget_topics_of_another().await?;
             }
             if let Err(error) = self.wal.remember_store(&found).await {
                 // A full disk must not keep pushes from the store. The name is noted before anything is replayed.
@@ -270,6 +272,18 @@ impl<S: LogTarget> BufferedStore<S> {
         }
         self.store.accept(&found);
         self.identified.store(losses + 1, Relaxed);
+        Ok(())
+    }
+
+    /// A store that has an earlier topic of a name was never the one in which this broker saw a later one. Its topics count: that of the other
+    /// store would replace them.
+    async fn forget_topics_of_another(&self) -> Result<()> {
+        for known in self.topic_cache.all() {
+            let there = self.limited(self.store.topic_or_tombstone(&known.topic)).await?;
+            if there.is_some_and(|there| !there.deleted && there.incarnation < known.incarnation) {
+                return Ok(self.topic_cache.clear());
+            }
+        }
         Ok(())
     }
 

@@ -130,6 +130,14 @@ impl TopicCache {
         }
     }
 
+    /// Forgets all topics: they are those of another store.
+    pub(super) fn clear(&self) {
+        self.there_at.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.tombstones.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.topics.write().unwrap_or_else(PoisonError::into_inner).clear();
+        self.file.change();
+    }
+
     pub(super) async fn run(&self, clock: &Clock, stop: CancellationToken) {
         self.file.run(clock, stop, || self.texts()).await;
     }

@@ -113,8 +113,8 @@ def agree(fields, operation):
         fields["from"], fields["to"] = "2026-01-02T03:04:05Z", "2026-01-02T04:04:05Z"
     if fields.get("max_in_flight"):
         fields["max_in_flight"] = 5_000  # At least as many as partitions.
-    if {"fair", "key_max_in_flight", "key_rate", "key_burst"} & fields.keys():
-        fields.update(fair="none", key_max_in_flight=0, key_rate=0)  # Its topic may have an ordering.
+    if {"fair", "key_max_in_flight", "key_rate", "key_burst", "weights", "key_limits"} & fields.keys():
+        fields.update(fair="none", key_max_in_flight=0, key_rate=0, weights={}, key_limits={})  # Its topic may have an ordering.
         fields.pop("key_burst", None)  # Only with a rate of a key.
     if fields.get("window"):
         fields["window"] = {"from": "00:00", "to": "23:59", "time_zone": "Europe/Berlin"}  # A time zone that exists.

@@ -178,10 +178,20 @@ impl Clients {
 
     pub(crate) async fn limit(&self, broker: usize, limit: Limit) -> bool {
         let (sent, place) = (self.now(), self.group_path(limit.topic, limit.group));
-        let Limit { rate, max_in_flight, key_max_in_flight, key_rate, key_burst, .. } = limit;
+        let Limit { rate, max_in_flight, key_max_in_flight, key_rate, key_burst, other, .. } = limit;
         let mut body = json!({
             "rate": rate, "max_in_flight": max_in_flight, "key_max_in_flight": key_max_in_flight, "key_rate": key_rate,
+            "weights": {}, "key_limits": {},
         });
+        if let Some(other) = other {
+            body["weights"] = json!({other.name(): other.weight});
+            let limits = [("max_in_flight", other.max_in_flight), ("rate", other.rate)];
+            let limits = limits.into_iter().filter_map(|(name, limit)| Some((name.to_owned(), json!(limit?))));
+            let limits: serde_json::Map<_, _> = limits.collect();
+            if !limits.is_empty() {
+                body["key_limits"] = json!({other.name(): limits});
+            }
+        }
         if key_rate > 0 {
             body["key_burst"] = json!(key_burst);
         }

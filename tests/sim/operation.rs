@@ -55,11 +55,60 @@ pub(crate) struct Limit {
     pub(crate) key_rate: u32,
     #[serde(default)]
     pub(crate) key_burst: u32,
+    /// Only in a fair group.
+    #[serde(default)]
+    pub(crate) other: Option<OtherLimit>,
+}
+
+/// The limits and the weight of a key that are not those of its group.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct OtherLimit {
+    key: u32,
+    /// Nothing is as the group has it, and 0 no limit.
+    pub(crate) max_in_flight: Option<u32>,
+    /// Without a burst.
+    pub(crate) rate: Option<u32>,
+    pub(crate) weight: u32,
+}
+
+impl OtherLimit {
+    /// By what was drawn already, so that a seed is the plan that it was.
+    fn by(Limit { rate, max_in_flight, key_rate, key_burst, .. }: Limit) -> Option<OtherLimit> {
+        let mut random =
+            fastrand::Rng::with_seed(u64::from(rate * 1_000 + max_in_flight * 100 + key_rate * 4 + key_burst));
+        random.bool().then(|| OtherLimit {
+            key: random.u32(0..7),
+            max_in_flight: random.bool().then(|| random.u32(0..4)),
+            rate: random.bool().then(|| random.u32(0..20)),
+            weight: random.u32(1..=100),
+        })
+    }
+
+    pub(crate) fn name(&self) -> String {
+        format!("k{}", self.key)
+    }
 }
 
 impl Limit {
     pub(crate) fn none(topic: usize, group: usize) -> Limit {
-        Limit { topic, group, rate: 0, max_in_flight: 0, key_max_in_flight: 0, key_rate: 0, key_burst: 0 }
+        Limit { topic, group, rate: 0, max_in_flight: 0, key_max_in_flight: 0, key_rate: 0, key_burst: 0, other: None }
+    }
+
+    fn other_of(&self, key: &str) -> Option<&OtherLimit> {
+        self.other.as_ref().filter(|other| other.name() == key)
+    }
+
+    /// Deliveries of a key in flight; 0 is without a limit.
+    pub(crate) fn max_in_flight_of(&self, key: &str) -> u32 {
+        self.other_of(key).and_then(|other| other.max_in_flight).unwrap_or(self.key_max_in_flight)
+    }
+
+    /// Deliveries of a key in a second, and at once; 0 is without a limit.
+    pub(crate) fn rate_of(&self, key: &str) -> (u32, u32) {
+        match self.other_of(key).and_then(|other| other.rate) {
+            Some(rate) => (rate, 1),
+            None => (self.key_rate, self.key_burst),
+        }
     }
 
     pub(crate) fn is_any(self) -> bool {
@@ -406,18 +455,7 @@ impl Plan {
             925..927 => self.delete(random, topic, group),
             927 => self.move_topic(random).unwrap_or(Operation::PurgeDead(topic, group)),
             928..932 => Operation::Pause(topic, group, random.u64(200..10_000)),
-            932..935 => Operation::Limit(Limit {
-                topic,
-                group,
-                rate: if random.bool() { 0 } else { random.u32(2..60) },
-                max_in_flight: if random.bool() { 0 } else { random.u32(1..10) },
-                key_max_in_flight: match self.topics[topic].is_fair {
-                    true if random.u8(0..4) > 0 => random.u32(1..4),
-                    _ => 0,
-                },
-                key_rate: if self.topics[topic].is_fair && random.bool() { random.u32(1..20) } else { 0 },
-                key_burst: random.u32(1..4),
-            }),
+            932..935 => Operation::Limit(self.limit(random, (topic, group))),
             935..937 => Operation::Window(WindowChange {
                 topic,
                 group,
@@ -528,6 +566,19 @@ impl Plan {
     /// How many topics are pushed to.
     pub(crate) fn sources(&self) -> usize {
         self.topics.iter().filter(|topic| topic.takes_from.is_none()).count()
+    }
+
+    fn limit(&self, random: &mut fastrand::Rng, (topic, group): (usize, usize)) -> Limit {
+        let is_fair = self.topics[topic].is_fair;
+        let limit = Limit {
+            rate: if random.bool() { 0 } else { random.u32(2..60) },
+            max_in_flight: if random.bool() { 0 } else { random.u32(1..10) },
+            key_max_in_flight: if is_fair && random.u8(0..4) > 0 { random.u32(1..4) } else { 0 },
+            key_rate: if is_fair && random.bool() { random.u32(1..20) } else { 0 },
+            key_burst: random.u32(1..4),
+            ..Limit::none(topic, group)
+        };
+        Limit { other: OtherLimit::by(limit).filter(|_| is_fair), ..limit }
     }
 
     /// What is moved is deleted in neither place.

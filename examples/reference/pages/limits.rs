@@ -90,6 +90,11 @@ fn topics() -> Vec<Row> {
             format!("{} to {} messages a second", l::RATE_MIN, number(l::RATE_MAX as u64)),
         ),
         ("Deliveries of a key that may be made at once, if keys have a rate", number(l::KEY_BURST_MAX)),
+        (
+            "Keys, or beginnings of keys, of a group that have a weight, and that have other limits",
+            number(l::KEY_PATTERNS_MAX as u64),
+        ),
+        ("Weight of a key", format!("1 to {}", l::KEY_WEIGHT_MAX)),
         ("Paused keys of a group in a partition", number(l::PAUSED_KEYS_MAX as u64)),
         ("Keys of a fair group that its description lists", number(l::KEYS_SHOWN_MAX as u64)),
         ("Age of dead letters, if a topic limits it", span(l::DEAD_MAX_AGE_MAX)),

@@ -53,9 +53,9 @@ macro_rules! files {
 }
 
 /// The scripts are listed bottom-up: each imports only from those above it.
-pub const FILES: [(&str, &str); 39] = files! {
-    "icon.svg", "console.css", "dom.js", "format.js", "window.js", "command.js", "api.js", "traffic.js", "place.js",
-    "notice.js", "parts.js", "age.js", "tip.js", "payload.js", "refresh.js", "dialog.js", "keys.js", "token.js", "charts.js", "frame.js", "manage.js", "forecast.js",
+pub const FILES: [(&str, &str); 40] = files! {
+    "icon.svg", "console.css", "dom.js", "format.js", "window.js", "objects.js", "command.js", "api.js", "traffic.js",
+    "place.js", "notice.js", "parts.js", "age.js", "tip.js", "payload.js", "refresh.js", "dialog.js", "keys.js", "token.js", "charts.js", "frame.js", "manage.js", "forecast.js",
     "attention.js", "bulk.js", "groups.js", "group_keys.js", "overview.js", "topic.js", "selection.js", "messages.js", "message.js", "find.js", "push.js",
     "errors.js", "dead.js", "cron.js", "fleet.js", "view.js", "main.js",
 };

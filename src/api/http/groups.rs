@@ -7,7 +7,7 @@ use axum::response::Response;
 use dwell_client::wire::dead_letters::Purged;
 use dwell_client::wire::groups::{
     Findings, Found, Group, GroupDescription, GroupKeys as Keys, GroupList, KeyLimit as WireKeyLimit, KeyPause,
-    KeyState, Member, NewGroup, PauseOf, PurgeOf,
+    KeyState, Member, NewGroup, NewKeyLimit, PauseOf, PurgeOf,
 };
 use dwell_client::wire::items::{Named, Object};
 use utoipa::IntoParams;
@@ -52,7 +52,7 @@ fn request(new: NewGroup) -> Result<GroupRequest, Problem> {
     })
 }
 
-fn exception(Object(limit): Object<WireKeyLimit>) -> Result<KeyException, Error> {
+fn exception(Object(limit): Object<NewKeyLimit>) -> Result<KeyException, Error> {
     KeyException::new(limit.max_in_flight, limit.rate, limit.burst)
 }
 
@@ -95,7 +95,11 @@ fn described(descriptor: &Descriptor, group: &GroupName, now: Timestamp) -> Grou
         key_burst: subscription.key_rate.map(KeyRate::burst).filter(|burst| *burst > 1),
         fair: (!subscription.fair.is_none()).then(|| subscription.fair.name().into()),
         weights: subscription.weights.iter().map(|(pattern, weight)| (pattern.to_owned(), weight.get())).collect(),
-        key_limits: subscription.key_limits.iter().map(|(pattern, limit)| (pattern.to_owned(), key_limit(*limit))).collect(),
+        key_limits: subscription
+            .key_limits
+            .iter()
+            .map(|(pattern, limit)| (pattern.to_owned(), key_limit(*limit)))
+            .collect(),
     }
 }
 

@@ -467,7 +467,9 @@ impl Table {
             let key = reserved.message.as_ref().ok().map(|message| message.envelope.key.clone());
             match key.filter(|_| self.policy.fair.is_some()) {
                 Some(key) if was_sorted(&mut asked, &key) => shares.add(&key),
-                Some(key) if self.is_sorting(&key) || !shares.take(&key, self.weight(&key), self.allowance(&key, now)) => {
+                Some(key)
+                    if self.is_sorting(&key) || !shares.take(&key, self.weight(&key), self.allowance(&key, now)) =>
+                {
                     self.sort(slot, reserved, key);
                     continue;
                 }

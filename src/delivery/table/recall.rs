@@ -111,6 +111,10 @@ impl Recalls {
         self.hold.is_some()
     }
 
+    pub(super) fn wishes_refresh(&self) -> bool {
+        self.wishes_refresh
+    }
+
     /// Joins the hold, or begins one. `None` if it is the turn of the reservations.
     fn join(&mut self, now: Instant) -> Option<u64> {
         self.expire(now);
@@ -145,7 +149,7 @@ impl Recalls {
 }
 
 impl Table {
-    /// Wishes that all that no consumer has goes back, and the store is asked anew. It is for the loop, since an answer that is on its way says
+    /// Wishes that all that no consumer has goes back, and the store is asked anew; until then nothing is handed out. It is for the loop, since an answer that is on its way says
     /// what the store had before. The number is for [`Table::is_refreshed`].
     pub fn wish_refresh(&mut self) -> u32 {
         self.recalls.wishes_refresh = true;

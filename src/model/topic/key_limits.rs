@@ -161,7 +161,8 @@ impl KeySettings {
 
     /// Whether any key has a rate.
     pub fn has_rates(&self) -> bool {
-        self.limits.rate.is_some() || self.exceptions.iter().any(|(_, exception)| exception.over(self.limits).rate.is_some())
+        self.limits.rate.is_some()
+            || self.exceptions.iter().any(|(_, exception)| exception.over(self.limits).rate.is_some())
     }
 
     /// Whether each key has the same rate as in `other`.
@@ -241,7 +242,9 @@ mod tests {
         }
         assert!(Weight::new(0).is_err() && Weight::new(101).is_err() && Weight::new(100).is_ok());
         assert!(KeyException::new(None, None, None).is_err() && KeyException::new(None, None, Some(2)).is_err());
-        assert!(KeyException::new(None, Some(0.0), Some(2)).is_err() && KeyException::new(None, Some(1e9), None).is_err());
+        assert!(
+            KeyException::new(None, Some(0.0), Some(2)).is_err() && KeyException::new(None, Some(1e9), None).is_err()
+        );
         Ok(())
     }
 }

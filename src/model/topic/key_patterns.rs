@@ -12,7 +12,11 @@ use crate::model::message::Key;
 /// The value of a name counts for that key alone; that of a beginning, written with a `*` behind it, for all keys that begin so. Of
 /// several, that of the name counts, or else that of the longest beginning.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(from = "BTreeMap<String, T>", into = "BTreeMap<String, T>", bound(serialize = "T: Clone + Serialize", deserialize = "T: Clone + Deserialize<'de>"))]
+#[serde(
+    from = "BTreeMap<String, T>",
+    into = "BTreeMap<String, T>",
+    bound(serialize = "T: Clone + Serialize", deserialize = "T: Clone + Deserialize<'de>")
+)]
 pub struct KeyPatterns<T>(Arc<Patterns<T>>);
 
 #[derive(Debug, PartialEq)]
@@ -61,7 +65,8 @@ impl<T: Clone> KeyPatterns<T> {
     /// Errors: `Invalid` about `field`: more than [`KEY_PATTERNS_MAX`], one that no key matches, or a `*` that is not at the end.
     pub fn new(field: &str, all: BTreeMap<String, T>) -> Result<KeyPatterns<T>> {
         if all.len() > KEY_PATTERNS_MAX {
-            let why = format!("has {} entries, {KEY_PATTERNS_MAX} at most; name keys that begin alike with a `*`", all.len());
+            let why =
+                format!("has {} entries, {KEY_PATTERNS_MAX} at most; name keys that begin alike with a `*`", all.len());
             return Err(Error::range(field, why));
         }
         for pattern in all.keys() {

@@ -8,7 +8,7 @@ use dwell::broker::{Broker, GroupRequest, Options, ReserveRequest};
 use dwell::delivery::{Decision, Delivery, HeldKey, HeldKeys, KeyLimit};
 use dwell::model::error::{Error, Kind, Result};
 use dwell::model::message::{GroupName, Key, MessageId, NewMessage, TopicName};
-use dwell::model::topic::{Fairness, Ordering, Settings};
+use dwell::model::topic::{Fairness, KeyException, KeyPatterns, Ordering, Settings, Weight};
 use dwell::store::Fate;
 
 use crate::support::{Running, World, eventually, kind_of, stories};
@@ -18,7 +18,8 @@ stories! {
     the_next_owner_goes_on_with_what_was_sorted, a_group_that_is_fair_no_more_delivers_everything,
     a_group_becomes_fair_for_what_waits, a_key_at_its_limit_waits_and_others_do_not, a_key_waits_for_its_rate_and_others_do_not,
     the_rate_of_a_key_holds_across_owners, sorted_messages_are_found_by_their_ids,
-    the_busiest_keys_are_known, with_an_ordering_it_is_refused,
+    the_busiest_keys_are_known, with_an_ordering_it_is_refused, shares_are_by_weight_and_weights_count_at_once,
+    some_keys_have_other_limits,
 }
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -58,6 +59,20 @@ impl Shop {
 
     async fn pace_keys(&self, key_rate: f64, key_burst: u32) -> Result<()> {
         let wish = GroupRequest { key_rate: Some(key_rate), key_burst: Some(key_burst), ..GroupRequest::default() };
+        self.broker.create_group(&orders()?, &GroupName::standard(), wish).await.map(drop)
+    }
+
+    async fn weigh(&self, weights: &[(&str, u32)]) -> Result<()> {
+        let weights = weights.iter().map(|(pattern, weight)| Ok(((*pattern).to_owned(), Weight::new(*weight)?)));
+        let weights = KeyPatterns::new("weights", weights.collect::<Result<_>>()?)?;
+        let wish = GroupRequest { weights: Some(weights), ..GroupRequest::default() };
+        self.broker.create_group(&orders()?, &GroupName::standard(), wish).await.map(drop)
+    }
+
+    async fn except(&self, limits: &[(&str, KeyException)]) -> Result<()> {
+        let limits = limits.iter().map(|(pattern, limit)| ((*pattern).to_owned(), *limit)).collect();
+        let key_limits = Some(KeyPatterns::new("key_limits", limits)?);
+        let wish = GroupRequest { key_limits, ..GroupRequest::default() };
         self.broker.create_group(&orders()?, &GroupName::standard(), wish).await.map(drop)
     }
 
@@ -218,6 +233,55 @@ async fn a_group_becomes_fair_for_what_waits(world: World) -> Result<()> {
     let ids = shop.take(2_903).await?;
     let last = last_place(&ids, "quiet");
     assert!(last.is_some_and(|last| last < 1_000), "the last quiet message is number {last:?}");
+    Ok(())
+}
+
+async fn shares_are_by_weight_and_weights_count_at_once(world: World) -> Result<()> {
+    let shop = Shop::open(&world, Fairness::Key).await?;
+    shop.weigh(&[("gold*", 3)]).await?;
+    for key in ["gold", "plain", "other"] {
+        shop.push(key, 2_000).await?;
+    }
+    let share = |ids: &[String], key: &str| ids.iter().filter(|id| key_of(id) == key).count() * 100 / ids.len();
+    // What the first look finds is only of the first key.
+    shop.take(600).await?;
+    let weighed = shop.take(1_000).await?;
+    assert!(share(&weighed, "gold").abs_diff(60) <= 3, "{} of 60 %", share(&weighed, "gold"));
+    shop.weigh(&[("plain", 8)]).await?;
+    let anew = shop.take(1_000).await?;
+    assert!(share(&anew, "plain").abs_diff(80) <= 5, "{} of 80 %", share(&anew, "plain"));
+    shop.weigh(&[]).await?;
+    let equal = shop.take(300).await?;
+    assert!(share(&equal, "gold").abs_diff(33) <= 8, "{} of 33 %", share(&equal, "gold"));
+    assert_eq!(shop.take(3_100).await?.len(), 3_100);
+    Ok(())
+}
+
+async fn some_keys_have_other_limits(world: World) -> Result<()> {
+    let shop = Shop::open(&world, Fairness::Key).await?;
+    shop.limit_keys(2).await?;
+    let limit = |max_in_flight, rate| KeyException::new(max_in_flight, rate, None);
+    shop.except(&[("go*", limit(Some(5), None)?), ("free", limit(Some(0), None)?), ("slow", limit(None, Some(0.01))?)])
+        .await?;
+    for key in ["gold", "free", "slow", "plain"] {
+        shop.push(key, 20).await?;
+    }
+    let mut counts = BTreeMap::new();
+    while counts.values().sum::<usize>() < 28 {
+        for delivery in shop.reserve(100).await? {
+            *counts.entry(key_of(delivery.message.id.as_str()).to_owned()).or_insert(0) += 1;
+        }
+    }
+    let of = |key: &str, count: usize| (key.to_owned(), count);
+    assert_eq!(counts.into_iter().collect::<Vec<_>>(), [of("free", 20), of("gold", 5), of("plain", 2), of("slow", 1)]);
+    shop.nothing_else_comes("another").await?;
+    let reasons = [shop.why("gold-000019").await?, shop.why("plain-000019").await?, shop.why("slow-000019").await?];
+    assert_eq!(reasons, ["key_at_max_in_flight", "key_at_max_in_flight", "key_rate_limited"]);
+    // In effect at once for what waits.
+    shop.except(&[("gold", limit(Some(6), None)?)]).await?;
+    let more = shop.reserve(100).await?;
+    let keys: Vec<_> = more.iter().map(|delivery| key_of(delivery.message.id.as_str())).collect();
+    assert!(keys.contains(&"gold") && !keys.contains(&"plain"), "{keys:?}");
     Ok(())
 }
 

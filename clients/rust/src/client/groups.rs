@@ -10,7 +10,7 @@ use super::{Call, Client, Put, Query, group_path, key_path, topic_path};
 use crate::wire::Word;
 use crate::wire::dead_letters::Purged;
 use crate::wire::groups::{
-    DeliveryWindow, Findings, Group, GroupDescription, GroupList, KeyLimit, KeyPause, NewGroup, PauseOf, PurgeOf,
+    DeliveryWindow, Findings, Group, GroupDescription, GroupList, KeyPause, NewGroup, NewKeyLimit, PauseOf, PurgeOf,
 };
 use crate::wire::items::{Named, Object};
 use crate::wire::time::Timestamp;
@@ -191,7 +191,7 @@ impl NewGroup {
 
     /// Other limits for some keys, by names and beginnings as for [`NewGroup::weights`]. Replaces all of them; no entry removes them. Only
     /// in a fair group.
-    pub fn key_limits<K: Into<String>>(mut self, limits: impl IntoIterator<Item = (K, KeyLimit)>) -> NewGroup {
+    pub fn key_limits<K: Into<String>>(mut self, limits: impl IntoIterator<Item = (K, NewKeyLimit)>) -> NewGroup {
         self.key_limits = Some(Named(limits.into_iter().map(|(key, limit)| (key.into(), Object(limit))).collect()));
         self
     }

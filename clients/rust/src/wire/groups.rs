@@ -63,15 +63,15 @@ pub struct NewGroup {
     /// Other limits for some keys, by names and beginnings as in `weights`, at most 100. Replaces all of them; `{}` removes them. Only with
     /// `fair` = `key`.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
-    #[cfg_attr(feature = "schema", schema(value_type = Option<BTreeMap<String, KeyLimit>>, example = json!({"gold-*": {"max_in_flight": 20, "rate": 50.0}})))]
-    pub key_limits: Option<Named<Object<KeyLimit>>>,
+    #[cfg_attr(feature = "schema", schema(value_type = Option<BTreeMap<String, NewKeyLimit>>, example = json!({"gold-*": {"max_in_flight": 20, "rate": 50.0}})))]
+    pub key_limits: Option<Named<Object<NewKeyLimit>>>,
 }
 
 /// Limits of some keys. One that is absent is that of the group.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(examples(json!({"max_in_flight": 20, "rate": 50.0, "burst": 5}))))]
-pub struct KeyLimit {
+pub struct NewKeyLimit {
     /// Deliveries in flight of each such key, at most; 0 is without a limit.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     #[cfg_attr(feature = "schema", schema(minimum = 0, maximum = 4_294_967_295u32, format = Int64))]
@@ -217,6 +217,21 @@ pub struct Group {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[cfg_attr(feature = "schema", schema(required = false))]
     pub key_limits: BTreeMap<String, KeyLimit>,
+}
+
+/// Limits of some keys. One that is absent is that of the group.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(examples(json!({"max_in_flight": 20, "rate": 50.0, "burst": 5}))))]
+pub struct KeyLimit {
+    /// Deliveries in flight of each such key, at most; 0 is without a limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_in_flight: Option<u32>,
+    /// Deliveries of each such key in a second, at most; 0 is without a limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<f64>,
+    /// Deliveries of each such key that may be made at once; absent is 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub burst: Option<u32>,
 }
 
 /// A group and what is in it.

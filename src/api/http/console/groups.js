@@ -7,6 +7,7 @@ import { ask } from "./dialog.js";
 import { element } from "./dom.js";
 import { NOTHING, counted, heldOf, number, relative, span } from "./format.js";
 import { deleteGroup } from "./manage.js";
+import { objectOf, spelledObject } from "./objects.js";
 import { button, chip, link, shell, table, time } from "./parts.js";
 import { MAY_CHANGE, to } from "./place.js";
 import { explained } from "./tip.js";
@@ -43,9 +44,11 @@ export function groupTable(topic, groups, description, chosen, { state, changed 
 }
 
 /** What takes turns, and the limits of each key: `by key, 5 in flight, 10/s, burst 20`. @param {any} group */
-function spelledFairness({ fair, key_max_in_flight, key_rate, key_burst }) {
+function spelledFairness({ fair, key_max_in_flight, key_rate, key_burst, key_limits = {}, weights = {} }) {
   if (!fair) return "no";
-  return [`by ${fair}`, key_max_in_flight && `${number(key_max_in_flight)} in flight`, key_rate && `${number(key_rate)}/s`, key_burst && `burst ${number(key_burst)}`]
+  const [limits, shares] = [key_limits, weights].map((of) => Object.keys(of).length);
+  return [`by ${fair}`, key_max_in_flight && `${number(key_max_in_flight)} in flight`, key_rate && `${number(key_rate)}/s`, key_burst && `burst ${number(key_burst)}`,
+    limits && counted(limits, "other limit"), shares && counted(shares, "weight")]
     .filter(Boolean).join(", ");
 }
 
@@ -110,7 +113,8 @@ function resume(topic, group) {
 function limit(topic, group) {
   /** @param {Record<string, string>} values */
   const wish = (values) => ({ rate: Number(values.rate ?? 0), max_in_flight: Number(values.max_in_flight ?? 0), window: windowOf(values.window), fair: values.fair, key_max_in_flight: Number(values.key_max_in_flight ?? 0),
-    key_rate: Number(values.key_rate ?? 0), key_burst: values.key_burst ? Number(values.key_burst) : Number(values.key_rate ?? 0) ? 1 : undefined });
+    key_rate: Number(values.key_rate ?? 0), key_burst: values.key_burst ? Number(values.key_burst) : Number(values.key_rate ?? 0) ? 1 : undefined,
+    key_limits: objectOf(values.key_limits || "{}"), weights: objectOf(values.weights || "{}") });
   return ask({
     title: `Limits of ${group.group}`,
     body: element("p", {}, "By all brokers together. Empty or 0: without a limit; without a window the group is always open."),
@@ -122,12 +126,14 @@ function limit(topic, group) {
       { name: "key_max_in_flight", label: "Max in flight of a key", type: "number", hint: "Deliveries; only if it is fair", value: String(group.key_max_in_flight ?? "") },
       { name: "key_rate", label: "Rate of a key", type: "number", hint: "Deliveries a second, 0.001 to 100,000; only if it is fair", value: String(group.key_rate ?? "") },
       { name: "key_burst", label: "Burst of a key", type: "number", hint: "Deliveries at once, 1 to 10,000; only with a rate of a key; empty: 1", value: String(group.key_burst ?? "") },
+      { name: "key_limits", label: "Limits of some keys", hint: '{"gold-*": {"max_in_flight": 20, "rate": 50}}; only if it is fair', value: spelledObject(group.key_limits) },
+      { name: "weights", label: "Weights of keys", hint: '{"customer-7": 3, "gold-*": 2}, where others have 1; only if it is fair', value: spelledObject(group.weights) },
     ],
     confirm: "Set limits",
     line: (values) => {
       const { rate, max_in_flight, key_max_in_flight, key_rate, key_burst } = wish(values);
       return command("group create", [topic, group.group], { rate, "max-in-flight": max_in_flight, window: values.window ?? "none", fair: values.fair ?? "none", "key-max-in-flight": key_max_in_flight,
-        "key-rate": key_rate, "key-burst": key_burst });
+        "key-rate": key_rate, "key-burst": key_burst, "key-limits": values.key_limits || "{}", weights: values.weights || "{}" });
     },
     run: async (values) => {
       await call("PUT", path`/v1/topics/${topic}/groups/${group.group}`, { json: wish(values) });

@@ -5,6 +5,7 @@ import { Problem, call, path } from "./api.js";
 import { command } from "./command.js";
 import { ask } from "./dialog.js";
 import { element } from "./dom.js";
+import { objectOf } from "./objects.js";
 import { to } from "./place.js";
 import { windowOf } from "./window.js";
 
@@ -104,9 +105,10 @@ export function deleteTopic(topic) {
 
 /** @param {string} topic @param {string[]} groups Those that there are. */
 export function createGroup(topic, groups) {
-  const limits = (/** @type {Values} */ { rate, max_in_flight, copy_of, window, fair, key_max_in_flight, key_rate, key_burst }) =>
+  const limits = (/** @type {Values} */ { rate, max_in_flight, copy_of, window, fair, key_max_in_flight, key_rate, key_burst, key_limits, weights }) =>
     ({ copy_of, rate: rate ? Number(rate) : undefined, max_in_flight: max_in_flight ? Number(max_in_flight) : undefined, window: window ? windowOf(window) : undefined, fair: fair || undefined,
-      key_max_in_flight: key_max_in_flight ? Number(key_max_in_flight) : undefined, key_rate: key_rate ? Number(key_rate) : undefined, key_burst: key_burst ? Number(key_burst) : undefined });
+      key_max_in_flight: key_max_in_flight ? Number(key_max_in_flight) : undefined, key_rate: key_rate ? Number(key_rate) : undefined, key_burst: key_burst ? Number(key_burst) : undefined,
+      key_limits: key_limits ? objectOf(key_limits) : undefined, weights: weights ? objectOf(weights) : undefined });
   return ask({
     title: `Create a group of ${topic}`,
     body: element("p", {}, "A new group gets every message that is pushed from now on."),
@@ -118,7 +120,9 @@ export function createGroup(topic, groups) {
       { name: "fair", label: "Fair", type: [["", "no: the first due is first"], ["key", "by key: each key has its share"]] },
       { name: "key_max_in_flight", label: "Max in flight of a key", type: "number", hint: "Deliveries, if it is fair; empty: no limit" },
       { name: "key_rate", label: "Rate of a key", type: "number", hint: "Deliveries a second, if it is fair; empty: no limit" },
-      { name: "key_burst", label: "Burst of a key", type: "number", hint: "Deliveries at once, with a rate of a key; empty: 1" }],
+      { name: "key_burst", label: "Burst of a key", type: "number", hint: "Deliveries at once, with a rate of a key; empty: 1" },
+      { name: "key_limits", label: "Limits of some keys", hint: '{"gold-*": {"max_in_flight": 20, "rate": 50}}; empty: none' },
+      { name: "weights", label: "Weights of keys", hint: '{"customer-7": 3, "gold-*": 2}; empty: all have 1' }],
     confirm: "Create group",
     line: ({ group = "", ...values }) => command("group create", [topic, group], flags(values)),
     run: async (values) => {

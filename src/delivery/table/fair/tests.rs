@@ -269,7 +269,7 @@ fn a_heavy_key_beside_many_has_its_share() -> Result<()> {
     Ok(())
 }
 
-/// What is in memory takes its turn by the new weights.
+/// The messages in memory take their turns by the new weights.
 #[test]
 fn a_weight_counts_at_once_for_what_waits() -> Result<()> {
     let due = (0..8_000).map(|n| ["a", "b"][n % 2].to_owned());
@@ -306,7 +306,9 @@ fn some_keys_have_other_limits() -> Result<()> {
     let count = |deliveries: &[Delivery]| {
         let mut counts = BTreeMap::<String, usize>::new();
         for delivery in deliveries {
-            *counts.entry(delivery.message.envelope.key.as_ref().map(Key::to_string).unwrap_or_default()).or_default() += 1;
+            *counts
+                .entry(delivery.message.envelope.key.as_ref().map(Key::to_string).unwrap_or_default())
+                .or_default() += 1;
         }
         counts.into_iter().collect::<Vec<_>>()
     };

@@ -179,7 +179,7 @@ impl Judge<'_> {
         of_group.or_else(|| {
             let key = self.key_of(delivery)?;
             let is_of_key = |other: &Delivered| self.key_of(other) == Some(key);
-            self.over_limit(number, delivery, KEY_IN_FLIGHT, |limit| limit.key_max_in_flight, is_of_key)
+            self.over_limit(number, delivery, KEY_IN_FLIGHT, |limit| limit.max_in_flight_of(key), is_of_key)
         })
     }
 
@@ -245,20 +245,26 @@ impl Judge<'_> {
 
     /// The rate of a key holds through everything that spares the data of Redis, however its owners change.
     pub(super) fn key_rates(&self) -> Option<Breach> {
-        self.in_force().filter(|(limited, ..)| limited.limit.key_rate > 0).find_map(|(limited, from, until)| {
-            let Limit { topic, group, key_rate, key_burst, .. } = limited.limit;
+        self.in_force().find_map(|(limited, from, until)| {
+            let Limit { topic, group, .. } = limited.limit;
             let is_known = limited.is_first || !self.is_disturbed(limited.span.sent, from);
             let mut by_key = BTreeMap::<&str, Vec<(Time, Time)>>::new();
             for delivery in self.asked_between((topic, group), from, until) {
-                if let Some(key) = self.key_of(delivery) {
+                if let Some(key) = self.key_of(delivery).filter(|key| limited.limit.rate_of(key).0 > 0) {
                     by_key.entry(key).or_default().push(span_of(delivery));
                 }
             }
-            let most = |micros: u64| u64::from(key_burst) + micros * u64::from(key_rate) / 1_000_000;
-            let over = by_key.into_iter().find_map(|(key, spans)| Some((key, first_over(spans, most)?)));
+            let over = by_key.into_iter().find_map(|(key, spans)| {
+                let (rate, burst) = limited.limit.rate_of(key);
+                let most = |micros: u64| u64::from(burst) + micros * u64::from(rate) / 1_000_000;
+                Some((key, first_over(spans, most)?))
+            });
             let (key, (begin, end, count)) = over?;
-            let is_certain =
-                is_known && !self.forgot(from, end) && !self.was_removed(topic, group, limited.span.sent, end);
+            let (key_rate, key_burst) = limited.limit.rate_of(key);
+            let is_certain = is_known
+                && !self.forgot(from, end)
+                && !self.was_removed(topic, group, limited.span.sent, end)
+                && !self.is_with_others(begin, end);
             let ms = end.since(begin) / 1_000;
             let detail = format!("{count} of {key} in {ms} ms from {begin:?}, at {key_burst} and {key_rate} a second");
             is_certain.then(|| self.breach(KEY_RATE, topic, &self.topics[topic].groups[group], detail))

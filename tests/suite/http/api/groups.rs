@@ -167,6 +167,18 @@ async fn fairness_and_its_limit_are_set_kept_and_taken_away() -> Outcome {
     assert_eq!((&slower["key_rate"], slower.get("key_burst")), (&json!(5.0), None));
     let unpaced = dwell.tell(group, json!({"key_rate": 0})).await?;
     assert_eq!(unpaced, limited);
+    let weights = json!({"customer-7": 3, "gold-*": 2});
+    let weighed = dwell.tell(group, json!({"weights": weights})).await?;
+    assert_eq!((&weighed["weights"], weighed.get("key_limits")), (&weights, None));
+    let limits =
+        json!({"gold-*": {"max_in_flight": 20, "rate": 50.0, "burst": 5}, "free": {"max_in_flight": 0, "rate": 0.0}});
+    let excepted = dwell.tell(group, json!({"key_limits": limits})).await?;
+    assert_eq!((&excepted["weights"], &excepted["key_limits"]), (&weights, &limits));
+    assert_eq!(dwell.ask("GET /v1/topics/orders/groups").await?.body["groups"][0], excepted);
+    // All at once: an entry that is not given is gone.
+    let fewer = dwell.tell(group, json!({"weights": {"*": 4}, "key_limits": {"a": {"rate": 1, "burst": 1}}})).await?;
+    assert_eq!((&fewer["weights"], &fewer["key_limits"]), (&json!({"*": 4}), &json!({"a": {"rate": 1.0}})));
+    assert_eq!(dwell.tell(group, json!({"weights": {}, "key_limits": {}})).await?, limited);
     let plain = dwell.tell(group, json!({"rate": 0, "fair": "none", "key_max_in_flight": 0})).await?;
     assert_eq!(plain, json!({"group": "default", "state": "active"}));
     Ok(())
@@ -189,6 +201,19 @@ async fn wrong_fairness_is_refused_at_its_field() -> Outcome {
         ("orders", json!({"fair": "key", "key_rate": 5, "key_burst": 0}), "/key_burst", "range"),
         ("orders", json!({"fair": "key", "key_rate": 5, "key_burst": 10_001}), "/key_burst", "range"),
         ("orders", json!({"fair": "key", "key_burst": 5}), "/key_burst", "missing"),
+        ("orders", json!({"weights": {"a": 2}}), "/weights", "missing"),
+        ("orders", json!({"key_limits": {"a": {"rate": 2}}}), "/key_limits", "missing"),
+        ("orders", json!({"fair": "key", "weights": {"a": 0}}), "/weights", "range"),
+        ("orders", json!({"fair": "key", "weights": {"a": 101}}), "/weights", "range"),
+        ("orders", json!({"fair": "key", "weights": {"a": 1.5}}), "/weights/a", "type"),
+        ("orders", json!({"fair": "key", "weights": {"a*b": 2}}), "/weights", "format"),
+        ("orders", json!({"fair": "key", "weights": {"": 2}}), "/weights", "format"),
+        ("orders", json!({"fair": "key", "weights": 3}), "/weights", "type"),
+        ("orders", json!({"fair": "key", "key_limits": {"a": {}}}), "/key_limits", "missing"),
+        ("orders", json!({"fair": "key", "key_limits": {"a": {"burst": 2}}}), "/key_limits", "missing"),
+        ("orders", json!({"fair": "key", "key_limits": {"a": {"rate": -1}}}), "/key_limits", "range"),
+        ("orders", json!({"fair": "key", "key_limits": {"a": {"rates": 1}}}), "/key_limits/a/rates", "unknown"),
+        ("orders", json!({"fair": "key", "key_limits": {"a": [1]}}), "/key_limits/a", "type"),
         ("ledger", json!({"fair": "key"}), "/fair", "exclusive"),
     ];
     for (topic, body, pointer, code) in cases {

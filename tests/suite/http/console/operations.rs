@@ -175,6 +175,29 @@ async fn groups_are_paused_and_limited_and_forecast_is_shown() -> Result<()> {
     browser.write("Window", "").await?;
     browser.click("Set limits").await?;
     browser.reads("always open").await?;
+
+    browser.click("Limits of audit…").await?;
+    browser.choose("Fair", "by key: each key has its share").await?;
+    browser.write("Weights of keys", r#"{"gold-*": 2"#).await?;
+    browser.click("Set limits").await?;
+    browser.reads("weights").await?;
+    browser.write("Weights of keys", r#"{"gold-*": 2, "customer-7": 3}"#).await?;
+    browser.write("Limits of some keys", r#"{"gold-*": {"max_in_flight": 20}}"#).await?;
+    assert!(browser.line("dwell group create").await?.contains(r#"--weights '{"gold-*": 2, "customer-7": 3}'"#));
+    browser.click("Set limits").await?;
+    browser.reads("by key, 1 other limit, 2 weights").await?;
+    let group = console.tell("GET /v1/topics/orders/groups/audit", Value::Null).await?;
+    assert_eq!(group["weights"], json!({"gold-*": 2, "customer-7": 3}));
+    assert_eq!(group["key_limits"], json!({"gold-*": {"max_in_flight": 20}}));
+    // The dialog shows them, and removes them with fairness.
+    browser.click("Limits of audit…").await?;
+    browser.choose("Fair", "no: the first due is first").await?;
+    browser.write("Weights of keys", "").await?;
+    browser.write("Limits of some keys", "").await?;
+    browser.click("Set limits").await?;
+    browser.reads("The limits of audit are set.").await?;
+    let group = console.tell("GET /v1/topics/orders/groups/audit", Value::Null).await?;
+    assert_eq!((group.get("fair"), group.get("weights"), group.get("key_limits")), (None, None, None));
     console.end().await
 }
 

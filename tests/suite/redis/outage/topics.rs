@@ -56,33 +56,6 @@ async fn deletion_by_a_broker_that_remembers_an_earlier_topic_deletes_the_new_on
     dwell.close().await
 }
 
-/// A Redis that is full takes no pushes, and says what others have changed: a group that is deleted elsewhere gets nothing more from what
-/// this broker has in memory.
-#[tokio::test]
-async fn deletion_of_a_group_is_heard_while_redis_is_full() -> Result<()> {
-    let outage = Outage::begin().await?;
-    let dwell = outage.dwell().await?;
-    let (orders, audit) = (TopicName::new("orders")?, GroupName::new("audit")?);
-    let settings = Settings { partitions: std::num::NonZeroU16::MIN, ..Settings::default() };
-    dwell.broker().declare(orders.clone(), settings).await?;
-    dwell.broker().create_group(&orders, &audit, Default::default()).await?;
-    dwell.push("orders", &["a", "b", "c"], Duration::ZERO).await?;
-    let one = || ReserveRequest { max: 1, wait: Duration::from_secs(5), visibility_timeout: None };
-    assert_eq!(dwell.broker().reserve(&orders, &audit, one()).await?.len(), 1);
-    outage.redis.ask::<String>("CONFIG SET maxmemory 1").await?;
-    assert_eq!(dwell.push_one("orders", "d").await?.pushed, Pushed::Buffered);
-    let elsewhere = Outage { journal: None, ..Outage::with(crate::support::RedisServer::start().await?)? };
-    let other = elsewhere.dwell_on(outage.redis.url(), false).await?;
-    other.broker().delete_group(&orders, &audit).await?;
-    // An announcement and a look at the topic take a few milliseconds, and a lease is not renewed for seconds.
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    let request = ReserveRequest { wait: Duration::ZERO, ..one() };
-    assert_eq!(kind_of(dwell.broker().reserve(&orders, &audit, request).await), Some(Kind::NotFound));
-    outage.redis.ask::<String>("CONFIG SET maxmemory 0").await?;
-    other.close().await?;
-    dwell.close().await
-}
-
 #[tokio::test]
 async fn topic_is_created_in_a_redis_whose_calls_are_slow_but_in_time() -> Result<()> {
     // Together the calls take longer than one may.
