@@ -281,7 +281,8 @@ impl<S: LogTarget> BufferedStore<S> {
         for known in self.topic_cache.all() {
             let there = self.limited(self.store.topic_or_tombstone(&known.topic)).await?;
             if there.is_some_and(|there| !there.deleted && there.incarnation < known.incarnation) {
-                return Ok(self.topic_cache.clear());
+                self.topic_cache.clear();
+                break;
             }
         }
         Ok(())
