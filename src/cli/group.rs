@@ -143,7 +143,7 @@ struct LimitArgs {
     /// Deliveries of one key that may be made at once, where keys have a rate
     #[arg(long, value_name = "N")]
     key_burst: Option<u32>,
-    /// Shares of keys that are larger than 1, as JSON, such as `{"customer-7": 3, "gold-*": 2}`; `{}` removes them
+    /// Shares of keys, where others have 1, as JSON, such as `{"customer-7": 3, "gold-*": 2}`; `{}` removes them
     #[arg(long, value_name = "JSON", value_parser = parse::json::<Named<u32>>)]
     weights: Option<Named<u32>>,
     /// Other limits of keys, as JSON, such as `{"gold-*": {"max_in_flight": 20, "rate": 50}}`; `{}` removes them

@@ -338,11 +338,12 @@ pub(super) fn state(group: &Group) -> String {
         let burst = group.key_burst.map_or(String::new(), |burst| format!(" and {burst} at once"));
         words.push_str(&format!(", at most {rate} a second of a key{burst}"));
     }
-    if !group.key_limits.is_empty() {
-        words.push_str(&format!(", {}", counted(group.key_limits.len() as u64, "other limit")));
-    }
+    // As the flags take them.
     if !group.weights.is_empty() {
-        words.push_str(&format!(", {}", counted(group.weights.len() as u64, "weight")));
+        words.push_str(&format!(", weights {}", json!(group.weights)));
+    }
+    if !group.key_limits.is_empty() {
+        words.push_str(&format!(", key limits {}", json!(group.key_limits)));
     }
     words
 }

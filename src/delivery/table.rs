@@ -101,7 +101,7 @@ pub struct Policy {
     pub ordered: bool,
     pub on_expiry: Expiry,
     pub in_flight: usize,
-    /// If the keys take turns, their limits and weights. Not with an ordering. Boxed, since it is rare.
+    /// If the keys take turns. Not with an ordering. Boxed, since it is rare.
     pub fair: Option<Box<KeySettings>>,
 }
 
@@ -275,7 +275,7 @@ impl Table {
         self.offered().map(|held| held.bytes).sum()
     }
 
-    /// All that consumers may get next. The store may not have its charge yet.
+    /// All that consumers may get next.
     fn offered(&self) -> impl Iterator<Item = &Held> {
         self.ready.iter().chain(&self.uncharged).chain(&self.charging)
     }
@@ -581,11 +581,6 @@ impl Table {
 }
 
 impl Table {
-    /// Whether nothing is handed out. What is about to go back may be of a key that is paused by now.
-    fn is_shut(&self) -> bool {
-        self.is_full() || self.recalls.wishes_refresh()
-    }
-
     /// When the first of the ready messages may be taken, by its age or in its batch; in the past if one may be. `None` while
     /// nothing could be handed out.
     pub fn ripe_at(&self, want: Want, now: Now) -> Option<Timestamp> {

@@ -14,8 +14,8 @@ use crate::delivery::Verdict;
 use crate::model::error::Fault;
 use crate::model::limits::{
     ANNOTATION_NAME_BYTES_MAX, ANNOTATIONS_BYTES_MAX, CONTENT_TYPE_BYTES_MAX, DEAD_TEXT_BYTES_MAX, DEDUP_KEY_BYTES_MAX,
-    ID_BYTES_MAX, KEY_BYTES_MAX, LADDER_STEPS_MAX, META_COUNT_MAX, NAME_BYTES_MAX, RATE_MAX, RATE_MIN,
-    TRACESTATE_BYTES_MAX,
+    ID_BYTES_MAX, KEY_BYTES_MAX, KEY_PATTERNS_MAX, KEY_WEIGHT_MAX, LADDER_STEPS_MAX, META_COUNT_MAX, NAME_BYTES_MAX,
+    RATE_MAX, RATE_MIN, TRACESTATE_BYTES_MAX,
 };
 use crate::model::message;
 use crate::model::retry;
@@ -218,6 +218,13 @@ schemas! {
         .property_names(Some(free_text(1..=ANNOTATION_NAME_BYTES_MAX)))
         .additional_properties(Some(free_text(0..=ANNOTATIONS_BYTES_MAX)))
         .examples([json!({"team": "checkout"})]);
+    /// How large the shares of keys are: names of keys, or beginnings of names with a `*` behind them, at most 100.
+    Weights = ObjectBuilder::new()
+        .schema_type(Type::Object)
+        .property_names(Some(text(PRINTABLE, 1..=KEY_BYTES_MAX)))
+        .additional_properties(Some(integer(1..=u64::from(KEY_WEIGHT_MAX))))
+        .extensions(Some([("maxProperties".to_owned(), json!(KEY_PATTERNS_MAX))].into_iter().collect()))
+        .examples([json!({"customer-7": 3, "gold-*": 2})]);
     /// W3C `traceparent`.
     TraceParent = pattern(TRACEPARENT, "traceparent")
         .examples(["00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"]);

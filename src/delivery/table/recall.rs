@@ -111,10 +111,6 @@ impl Recalls {
         self.hold.is_some()
     }
 
-    pub(super) fn wishes_refresh(&self) -> bool {
-        self.wishes_refresh
-    }
-
     /// Joins the hold, or begins one. `None` if it is the turn of the reservations.
     fn join(&mut self, now: Instant) -> Option<u64> {
         self.expire(now);
@@ -154,6 +150,11 @@ impl Table {
     pub fn wish_refresh(&mut self) -> u32 {
         self.recalls.wishes_refresh = true;
         self.recalls.refreshes
+    }
+
+    /// Whether nothing is handed out. A message that is about to go back may be of a paused key.
+    pub(super) fn is_shut(&self) -> bool {
+        self.is_full() || self.recalls.wishes_refresh
     }
 
     pub fn is_refreshed(&self, number: u32) -> bool {

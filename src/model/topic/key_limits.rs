@@ -73,15 +73,12 @@ enum RateException {
 }
 
 impl KeyException {
-    /// 0 is without a limit. Errors: `Invalid` as for [`KeyRate::new`]; a burst without a rate; no limit at all.
+    /// 0 is without a limit. Errors: `Invalid` as for [`KeyRate::new`], and for a burst without a rate.
     pub fn new(max_in_flight: Option<u32>, rate: Option<f64>, burst: Option<u32>) -> Result<KeyException> {
         let rate = match (rate, burst) {
-            (None, None) if max_in_flight.is_none() => {
-                return Err(Error::wrong(Fault::Missing, "key_limits", "has no limit; give `max_in_flight` or `rate`"));
-            }
             (None, None) => None,
             (None | Some(0.0), Some(_)) => {
-                return Err(Error::wrong(Fault::Missing, "key_limits", "has a `burst` without a `rate`; give both"));
+                return Err(Error::wrong(Fault::Missing, "key_limits", "it has a `burst` without a `rate`; give both"));
             }
             (Some(0.0), None) => Some(RateException::Unlimited),
             (Some(rate), burst) => Some(RateException::Limit(KeyRate::new(rate, burst.unwrap_or(1))?)),
@@ -241,7 +238,7 @@ mod tests {
             assert_eq!(error.and_then(|error| error.field().map(|field| field.0.to_owned())), Some("weights".into()));
         }
         assert!(Weight::new(0).is_err() && Weight::new(101).is_err() && Weight::new(100).is_ok());
-        assert!(KeyException::new(None, None, None).is_err() && KeyException::new(None, None, Some(2)).is_err());
+        assert!(KeyException::new(None, None, None).is_ok() && KeyException::new(None, None, Some(2)).is_err());
         assert!(
             KeyException::new(None, Some(0.0), Some(2)).is_err() && KeyException::new(None, Some(1e9), None).is_err()
         );

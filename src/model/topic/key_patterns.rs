@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::model::error::{Error, Fault, Result};
 use crate::model::limits::KEY_PATTERNS_MAX;
 use crate::model::message::Key;
+use crate::model::spelling::beginning;
 
 /// The value of a name counts for that key alone; that of a beginning, written with a `*` behind it, for all keys that begin so. Of
 /// several, that of the name counts, or else that of the longest beginning.
@@ -28,6 +29,9 @@ struct Patterns<T> {
 }
 
 const ANY_REST: char = '*';
+
+/// Bytes of a wrong entry that an error shows.
+const SHOWN_BYTES: usize = 64;
 
 impl<T> Default for KeyPatterns<T> {
     fn default() -> KeyPatterns<T> {
@@ -75,7 +79,14 @@ impl<T: Clone> KeyPatterns<T> {
                 let why = format!("{pattern:?} has a `*` that is not at its end");
                 return Err(Error::wrong(Fault::Format, field, why));
             }
-            Key::new(pattern.as_str()).map_err(|error| error.about_field(field))?;
+            if let Err(error) = Key::new(pattern.as_str()) {
+                let why = error.field().map_or("", |(_, _, why)| why);
+                return Err(Error::wrong(
+                    Fault::Format,
+                    field,
+                    format!("{:?}: {why}", beginning(pattern, SHOWN_BYTES)),
+                ));
+            }
         }
         Ok(KeyPatterns::from(all))
     }

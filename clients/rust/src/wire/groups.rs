@@ -58,7 +58,7 @@ pub struct NewGroup {
     /// The name of a key counts before a beginning, and the longest beginning before others. Replaces all weights; `{}` removes them. Only
     /// with `fair` = `key`.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
-    #[cfg_attr(feature = "schema", schema(value_type = Option<BTreeMap<String, u32>>, example = json!({"customer-7": 3, "gold-*": 2})))]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<schema::Weights>))]
     pub weights: Option<Named<u32>>,
     /// Other limits for some keys, by names and beginnings as in `weights`, at most 100. Replaces all of them; `{}` removes them. Only with
     /// `fair` = `key`.
@@ -67,7 +67,7 @@ pub struct NewGroup {
     pub key_limits: Option<Named<Object<NewKeyLimit>>>,
 }
 
-/// Limits of some keys. One that is absent is that of the group.
+/// Limits of some keys. One that is absent is that of the group; a burst belongs to its rate.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(examples(json!({"max_in_flight": 20, "rate": 50.0, "burst": 5}))))]
@@ -211,7 +211,7 @@ pub struct Group {
     pub key_burst: Option<u32>,
     /// How large the shares of keys are, where others have 1, by names and beginnings with a `*`; absent if all have 1.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[cfg_attr(feature = "schema", schema(required = false))]
+    #[cfg_attr(feature = "schema", schema(value_type = schema::Weights, required = false))]
     pub weights: BTreeMap<String, u32>,
     /// Other limits for some keys, by names and beginnings with a `*`; absent if there are none.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -219,7 +219,7 @@ pub struct Group {
     pub key_limits: BTreeMap<String, KeyLimit>,
 }
 
-/// Limits of some keys. One that is absent is that of the group.
+/// Limits of some keys. One that is absent is that of the group; a burst belongs to its rate.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(examples(json!({"max_in_flight": 20, "rate": 50.0, "burst": 5}))))]
 pub struct KeyLimit {

@@ -22,5 +22,5 @@ macro_rules! names {
 }
 
 names! {
-    Annotations Backoff Base64 BulkAction ConflictPolicy ContentType ControlStatus CronExpression CronName CronState Cursor DeathReason DedupKey Defect Duration Etag Expiry ExplainReason Fairness FaultCode GroupControlStatus GroupName GroupState Key MessageId MessageState Meta Missed OnFailure Ordering Past ProblemType PushStatus Rate Receipt ReceiptOrObject SearchText Time TimeOfDay TimeZone TopicName TopicNameOrNone TraceParent TraceState VerdictReason VerdictStatus Weekday
+    Annotations Backoff Base64 BulkAction ConflictPolicy ContentType ControlStatus CronExpression CronName CronState Cursor DeathReason DedupKey Defect Duration Etag Expiry ExplainReason Fairness FaultCode GroupControlStatus GroupName GroupState Key MessageId MessageState Meta Missed OnFailure Ordering Past ProblemType PushStatus Rate Receipt ReceiptOrObject SearchText Time TimeOfDay TimeZone TopicName TopicNameOrNone TraceParent TraceState VerdictReason VerdictStatus Weekday Weights
 }
