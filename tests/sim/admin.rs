@@ -74,6 +74,7 @@ impl Clients {
         let Topic { key_max_in_flight, key_rate, key_burst, .. } = *topic;
         for group in 0..topic.groups.len() {
             let limit = Limit { key_max_in_flight, key_rate, key_burst, ..Limit::none(number, group) };
+            let limit = limit.with_other(topic.is_fair);
             if limit.is_any() && !self.limit(SETS_UP, limit).await {
                 return false;
             }

@@ -73,9 +73,11 @@ pub(crate) struct OtherLimit {
 
 impl OtherLimit {
     /// By what was drawn already, so that a seed is the plan that it was.
-    fn by(Limit { rate, max_in_flight, key_rate, key_burst, .. }: Limit) -> Option<OtherLimit> {
-        let mut random =
-            fastrand::Rng::with_seed(u64::from(rate * 1_000 + max_in_flight * 100 + key_rate * 4 + key_burst));
+    fn by(limit: Limit) -> Option<OtherLimit> {
+        let Limit { topic, group, rate, max_in_flight, key_max_in_flight, key_rate, key_burst, .. } = limit;
+        let drawn = [topic as u32, group as u32, rate, max_in_flight, key_max_in_flight, key_rate, key_burst];
+        let seed = drawn.into_iter().fold(0_u64, |seed, drawn| seed * 61 + u64::from(drawn));
+        let mut random = fastrand::Rng::with_seed(seed);
         random.bool().then(|| OtherLimit {
             key: random.u32(0..7),
             max_in_flight: random.bool().then(|| random.u32(0..4)),
@@ -92,6 +94,11 @@ impl OtherLimit {
 impl Limit {
     pub(crate) fn none(topic: usize, group: usize) -> Limit {
         Limit { topic, group, rate: 0, max_in_flight: 0, key_max_in_flight: 0, key_rate: 0, key_burst: 0, other: None }
+    }
+
+    /// In a fair group one key perhaps has other limits.
+    pub(crate) fn with_other(self, is_fair: bool) -> Limit {
+        Limit { other: OtherLimit::by(self).filter(|_| is_fair), ..self }
     }
 
     fn other_of(&self, key: &str) -> Option<&OtherLimit> {
@@ -112,7 +119,7 @@ impl Limit {
     }
 
     pub(crate) fn is_any(self) -> bool {
-        self.rate + self.max_in_flight + self.key_max_in_flight + self.key_rate > 0
+        self.rate + self.max_in_flight + self.key_max_in_flight + self.key_rate > 0 || self.other.is_some()
     }
 }
 
@@ -578,7 +585,7 @@ impl Plan {
             key_burst: random.u32(1..4),
             ..Limit::none(topic, group)
         };
-        Limit { other: OtherLimit::by(limit).filter(|_| is_fair), ..limit }
+        limit.with_other(is_fair)
     }
 
     /// What is moved is deleted in neither place.
