@@ -438,7 +438,11 @@ impl<'a> Judge<'a> {
         let (topic, id) = (delivery.topic, &*delivery.id);
         let since = last.span.sent;
         let changed = self.controls_of(topic, id).any(|other| other.span.end() >= since)
-            || self.pushes_of(topic, id).iter().any(|other| other.span.end() >= since)
+            || self.pushes_of(topic, id).iter().any(|other| {
+                // What is buffered moves it when it is replayed.
+                let is_buffered = other.outcome == Pushed::Buffered && other.policy != Policy::Keep;
+                is_buffered || other.span.end() >= since
+            })
             || self.ledger.sweeps.iter().any(|sweep| {
                 (sweep.topic, sweep.group, sweep.sweep) == (topic, delivery.group, Sweep::Redrive)
                     && sweep.span.end() >= since
