@@ -246,21 +246,25 @@ impl Fair {
         }
     }
 
-    /// Other settings count from now on.
-    fn set(&mut self, settings: &KeySettings) {
+    /// Other settings count from now on. True if the weights have changed.
+    fn set(&mut self, settings: &KeySettings) -> bool {
+        if self.settings == *settings {
+            return false;
+        }
         let before = std::mem::replace(&mut self.settings, settings.clone());
         match &mut self.pace {
-            Some(pace) if settings.has_rates() && !settings.has_rates_of(&before) => {
+            Some(pace) if settings.has_rates() => {
                 let is_same = |key: &Key| settings.limits_of(key).rate == before.limits_of(key).rate;
                 pace.change(is_same, settings.limits.rate != before.limits.rate);
             }
-            pace if pace.is_some() == settings.has_rates() => {}
             pace => *pace = settings.has_rates().then(Pace::new),
         }
-        if self.settings.weights != before.weights {
+        let is_weighed_anew = settings.weights != before.weights;
+        if is_weighed_anew {
             self.line.weigh(settings);
             self.next.clear();
         }
+        is_weighed_anew
     }
 
     /// The group is fair no more, and has sorted messages.
@@ -282,9 +286,7 @@ impl Fair {
     pub(super) fn open_all(&mut self) {
         self.sated_at = None;
         let paced = std::mem::take(&mut self.paced).into_iter().map(|(_, key)| Some(key));
-        for key in std::mem::take(&mut self.shut).into_iter().chain(paced) {
-            self.line.push_back(key, &self.settings);
-        }
+        std::mem::take(&mut self.shut).into_iter().chain(paced).for_each(|key| self.stand_in_line(key));
     }
 
     /// A message of this key is to be sorted.
@@ -338,8 +340,7 @@ impl Table {
             Some(settings) if self.order.is_none() => {
                 let is_new = self.fair.is_none();
                 let fair = self.fair.get_or_insert_default();
-                let is_weighed_anew = fair.settings.weights != settings.weights;
-                fair.set(settings);
+                let is_weighed_anew = fair.set(settings);
                 if is_new {
                     self.out.values().for_each(|out| fair.count_out(&out.key));
                 }

@@ -161,11 +161,6 @@ impl KeySettings {
         self.limits.rate.is_some()
             || self.exceptions.iter().any(|(_, exception)| exception.over(self.limits).rate.is_some())
     }
-
-    /// Whether each key has the same rate as in `other`.
-    pub fn has_rates_of(&self, other: &KeySettings) -> bool {
-        self.limits.rate == other.limits.rate && self.exceptions == other.exceptions
-    }
 }
 
 impl Descriptor {

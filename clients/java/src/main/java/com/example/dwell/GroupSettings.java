@@ -2,6 +2,7 @@ package com.example.dwell;
 
 import java.util.LinkedHashMap;
 import java.util.Map;
+import java.util.function.Consumer;
 
 /**
  * Settings of a group. One that is null stays unchanged. Its methods return changed copies.
@@ -57,92 +58,32 @@ public record GroupSettings(
 
     /** The group of which a new one gets a copy of the messages. */
     public GroupSettings copyOf(String group) {
-        return new GroupSettings(
-                group,
-                rate,
-                maxInFlight,
-                window,
-                fair,
-                keyMaxInFlight,
-                keyRate,
-                keyBurst,
-                weights,
-                keyLimits);
+        return with(draft -> draft.copyOf = group);
     }
 
     /** Messages that all brokers together deliver in a second, at most; 0 is without a limit. */
     public GroupSettings rate(double rate) {
-        return new GroupSettings(
-                copyOf,
-                rate,
-                maxInFlight,
-                window,
-                fair,
-                keyMaxInFlight,
-                keyRate,
-                keyBurst,
-                weights,
-                keyLimits);
+        return with(draft -> draft.rate = rate);
     }
 
     /** Deliveries in flight, at most; 0 is without a limit. */
     public GroupSettings maxInFlight(int maxInFlight) {
-        return new GroupSettings(
-                copyOf,
-                rate,
-                maxInFlight,
-                window,
-                fair,
-                keyMaxInFlight,
-                keyRate,
-                keyBurst,
-                weights,
-                keyLimits);
+        return with(draft -> draft.maxInFlight = maxInFlight);
     }
 
     /** When messages are delivered; outside of it the group is closed. */
     public GroupSettings window(DeliveryWindow window) {
-        return new GroupSettings(
-                copyOf,
-                rate,
-                maxInFlight,
-                window,
-                fair,
-                keyMaxInFlight,
-                keyRate,
-                keyBurst,
-                weights,
-                keyLimits);
+        return with(draft -> draft.window = window);
     }
 
     /** What takes turns. */
     public GroupSettings fair(Fairness fair) {
-        return new GroupSettings(
-                copyOf,
-                rate,
-                maxInFlight,
-                window,
-                fair,
-                keyMaxInFlight,
-                keyRate,
-                keyBurst,
-                weights,
-                keyLimits);
+        return with(draft -> draft.fair = fair);
     }
 
     /** Deliveries of one key in flight, at most; 0 is without a limit. Only in a fair group. */
     public GroupSettings keyMaxInFlight(int keyMaxInFlight) {
-        return new GroupSettings(
-                copyOf,
-                rate,
-                maxInFlight,
-                window,
-                fair,
-                keyMaxInFlight,
-                keyRate,
-                keyBurst,
-                weights,
-                keyLimits);
+        return with(draft -> draft.keyMaxInFlight = keyMaxInFlight);
     }
 
     /**
@@ -150,32 +91,12 @@ public record GroupSettings(
      * in a fair group.
      */
     public GroupSettings keyRate(double keyRate) {
-        return new GroupSettings(
-                copyOf,
-                rate,
-                maxInFlight,
-                window,
-                fair,
-                keyMaxInFlight,
-                keyRate,
-                keyBurst,
-                weights,
-                keyLimits);
+        return with(draft -> draft.keyRate = keyRate);
     }
 
     /** Deliveries of one key that may come at once, at least 1. Only with a rate of a key. */
     public GroupSettings keyBurst(int keyBurst) {
-        return new GroupSettings(
-                copyOf,
-                rate,
-                maxInFlight,
-                window,
-                fair,
-                keyMaxInFlight,
-                keyRate,
-                keyBurst,
-                weights,
-                keyLimits);
+        return with(draft -> draft.keyBurst = keyBurst);
     }
 
     /**
@@ -185,17 +106,7 @@ public record GroupSettings(
      * removes them. Only in a fair group.
      */
     public GroupSettings weights(Map<String, Integer> weights) {
-        return new GroupSettings(
-                copyOf,
-                rate,
-                maxInFlight,
-                window,
-                fair,
-                keyMaxInFlight,
-                keyRate,
-                keyBurst,
-                weights,
-                keyLimits);
+        return with(draft -> draft.weights = weights);
     }
 
     /**
@@ -203,17 +114,13 @@ public record GroupSettings(
      * all of them; an empty map removes them. Only in a fair group.
      */
     public GroupSettings keyLimits(Map<String, KeyLimit> keyLimits) {
-        return new GroupSettings(
-                copyOf,
-                rate,
-                maxInFlight,
-                window,
-                fair,
-                keyMaxInFlight,
-                keyRate,
-                keyBurst,
-                weights,
-                keyLimits);
+        return with(draft -> draft.keyLimits = keyLimits);
+    }
+
+    private GroupSettings with(Consumer<Draft> change) {
+        Draft draft = new Draft(this);
+        change.accept(draft);
+        return draft.settings();
     }
 
     private static <T> Map<String, T> copy(Map<String, T> map) {
@@ -238,5 +145,45 @@ public record GroupSettings(
                 .with("key_burst", keyBurst)
                 .with("weights", weights)
                 .with("key_limits", keyLimits == null ? null : bodies(keyLimits));
+    }
+
+    private static final class Draft {
+        private String copyOf;
+        private Double rate;
+        private Integer maxInFlight;
+        private DeliveryWindow window;
+        private Fairness fair;
+        private Integer keyMaxInFlight;
+        private Double keyRate;
+        private Integer keyBurst;
+        private Map<String, Integer> weights;
+        private Map<String, KeyLimit> keyLimits;
+
+        private Draft(GroupSettings settings) {
+            copyOf = settings.copyOf;
+            rate = settings.rate;
+            maxInFlight = settings.maxInFlight;
+            window = settings.window;
+            fair = settings.fair;
+            keyMaxInFlight = settings.keyMaxInFlight;
+            keyRate = settings.keyRate;
+            keyBurst = settings.keyBurst;
+            weights = settings.weights;
+            keyLimits = settings.keyLimits;
+        }
+
+        private GroupSettings settings() {
+            return new GroupSettings(
+                    copyOf,
+                    rate,
+                    maxInFlight,
+                    window,
+                    fair,
+                    keyMaxInFlight,
+                    keyRate,
+                    keyBurst,
+                    weights,
+                    keyLimits);
+        }
     }
 }
