@@ -309,12 +309,16 @@ fn described(described: &GroupDescription) -> String {
     format!("{}: {}\n\n{partitions}{members}{keys}", group.group, state(group))
 }
 
+/// The limit for which the next message of a key waits, and until when.
+pub(super) fn waits_for(KeyState { reason, until, .. }: &KeyState) -> String {
+    let until = until.map_or(String::new(), |until| format!(" until {until}"));
+    reason.as_ref().map_or("-".to_owned(), |reason| format!("{}{until}", reason.replace('_', " ")))
+}
+
 fn keys(keys: &GroupKeys) -> String {
     let row = |of: &KeyState| {
-        let until = of.until.map_or(String::new(), |until| format!(" until {until}"));
-        let waits = of.reason.as_ref().map_or("-".to_owned(), |reason| format!("{}{until}", reason.replace('_', " ")));
         let key = of.key.clone().unwrap_or_else(|| "(none)".to_owned());
-        [key, thousands(of.ready), thousands(of.in_flight), waits]
+        [key, thousands(of.ready), thousands(of.in_flight), waits_for(of)]
     };
     let known = if keys.complete { "" } else { "; not all partitions have an owner that answered" };
     let shown = keys.busiest.len() as u64;

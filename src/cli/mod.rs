@@ -27,11 +27,11 @@ pub(crate) mod reload;
 pub(crate) mod serve;
 pub(crate) mod settle;
 pub(crate) mod consume;
-pub(crate) mod top;
 mod topic_list;
 pub(crate) mod topic;
 pub(crate) mod topic_names;
 pub(crate) mod group;
+pub(crate) mod top;
 
 use std::fmt::Display;
 use std::path::PathBuf;

@@ -149,9 +149,10 @@ pub(super) async fn no_route(uri: Uri) -> Problem {
 }
 
 pub(super) async fn no_method(method: Method, path: Option<MatchedPath>, uri: Uri) -> Problem {
-    let hint = match uri.path().ends_with("/stream") {
-        true => "; a stream takes messages, so it is opened with POST",
-        false => "",
+    let hint = match uri.path() {
+        "/" if method == Method::POST => "; for an SQS client start dwell with `--sqs`",
+        path if path.ends_with("/stream") => "; a stream takes messages, so it is opened with POST",
+        _ => "",
     };
     // Only the files of the console are not documented.
     let allowed = path.and_then(|path| ALLOWED.get(path.as_str())).map_or("GET, HEAD".to_owned(), |all| all.join(", "));

@@ -102,6 +102,7 @@ async fn unknown_routes_and_resources_get_a_problem() -> Outcome {
     refused("GET /v2/topics", &[], "", (404, "not-found", "\"/v2/topics\"")).await?;
     refused("GET /v1/topics/", &[], "", (404, "not-found", "")).await?;
     refused("PATCH /v1/topics/orders", &[], "", (405, "method-not-allowed", "PATCH")).await?;
+    refused("POST /", &[], "", (405, "method-not-allowed", "for an SQS client start dwell with `--sqs`")).await?;
     refused("GET /healthz", &[], "", (404, "not-found", "readiness is at /readyz")).await?;
     let (status, headers, _) = ask("GET /", &[], "").await?;
     assert_eq!((status, headers[header::LOCATION].to_str()?), (307, "/ui"));

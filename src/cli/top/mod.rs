@@ -392,7 +392,7 @@ mod tests {
                   {{"partition": 1, "group": "default", "scheduled": 500, "ready": 0, "blocked": 0, "backoff": 0, "in_flight": 0, "dead": 0}}]}}"#
         ))?;
         let group: Group = serde_json::from_str(r#"{"group": "default", "state": "active"}"#)?;
-        Ok(Described { topic, groups: vec![group], members: Default::default() })
+        Ok(Described { topic, groups: vec![group], details: Default::default() })
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use dwell_client::wire::groups::{Group, Member};
+use dwell_client::wire::groups::{Group, GroupDescription, KeyState, Member};
 use dwell_client::wire::operations::Ready;
 use dwell_client::wire::topics::{GroupTotals, PartitionState, TopicDescription};
 use futures_util::{StreamExt, future, stream};
@@ -153,13 +153,15 @@ impl Histogram {
 
 const PATIENCE: Duration = Duration::from_secs(10);
 const AT_ONCE: usize = 8;
+/// Keys of a fair group, the busiest. `dwell group get` has more.
+const KEYS_SHOWN: usize = 10;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Wanted {
     pub(super) list: bool,
     pub(super) topics: Vec<String>,
-    /// Whether the members of their groups are wanted, too.
-    pub(super) members: bool,
+    /// Whether the members and the keys of their groups are wanted, too.
+    pub(super) details: bool,
 }
 
 /// A topic and its groups.
@@ -168,14 +170,21 @@ pub(super) struct Described {
     pub(super) topic: TopicDescription,
     pub(super) groups: Vec<Group>,
     /// Of each group, if they are wanted.
-    pub(super) members: BTreeMap<String, Vec<Member>>,
+    pub(super) details: BTreeMap<String, Detail>,
+}
+
+/// The brokers of a group and, if it is fair, its busiest keys.
+#[derive(Debug, Default)]
+pub(super) struct Detail {
+    pub(super) members: Vec<Member>,
+    pub(super) keys: Vec<KeyState>,
 }
 
 impl Described {
-    /// A line for each group, partition and member.
+    /// A line for each group, partition, member and key.
     pub(super) fn lines(&self) -> usize {
-        let members: usize = self.members.values().map(Vec::len).sum();
-        self.topic.totals.len() + self.topic.partitions.len() + members
+        let details: usize = self.details.values().map(|detail| detail.members.len() + detail.keys.len()).sum();
+        self.topic.totals.len() + self.topic.partitions.len() + details
     }
 }
 
@@ -234,7 +243,7 @@ async fn answer(remote: &Remote, wanted: Wanted) -> Result<Asked, String> {
             Err(error) => trouble = Some(error.to_string()),
         }
     }
-    let one = async |name: String| match describe(remote, &name, wanted.members).await {
+    let one = async |name: String| match describe(remote, &name, wanted.details).await {
         Ok(described) => Ok((name, Some(described))),
         Err(CallError::Problem(problem)) if problem.name() == "not-found" => Ok((name, None)),
         Err(error) => Err(error.to_string()),
@@ -251,14 +260,15 @@ async fn answer(remote: &Remote, wanted: Wanted) -> Result<Asked, String> {
     Ok(Asked { readiness, reading, topics, described, trouble })
 }
 
-async fn describe(Remote { client, place }: &Remote, name: &str, members: bool) -> CallResult<Described> {
+async fn describe(Remote { client, place }: &Remote, name: &str, has_details: bool) -> CallResult<Described> {
     let (topic, groups) = future::try_join(client.topic(name), client.groups(name)).await.at(place)?;
-    let mut of_groups = BTreeMap::new();
-    for group in groups.iter().filter(|_| members) {
-        let described = client.group(name, &group.group).await.at(place)?;
-        of_groups.insert(group.group.clone(), described.members);
+    let mut details = BTreeMap::new();
+    for group in groups.iter().filter(|_| has_details) {
+        let GroupDescription { members, keys, .. } = client.group(name, &group.group).await.at(place)?;
+        let keys = keys.map_or(Vec::new(), |keys| keys.busiest.into_iter().take(KEYS_SHOWN).collect());
+        details.insert(group.group.clone(), Detail { members, keys });
     }
-    Ok(Described { topic, groups, members: of_groups })
+    Ok(Described { topic, groups, details })
 }
 
 /// How a group is doing, in the order of how much it matters.

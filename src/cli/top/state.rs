@@ -138,7 +138,7 @@ impl State {
         let list = self.refreshes.is_multiple_of(LIST_EVERY) || !self.is_listed;
         self.refreshes += 1;
         if let Some(opened) = &self.opened {
-            return Wanted { list: false, topics: vec![opened.name.clone()], members: true };
+            return Wanted { list: false, topics: vec![opened.name.clone()], details: true };
         }
         let rows = self.rows();
         let mut topics: Vec<String> =
@@ -151,7 +151,7 @@ impl State {
             .collect();
         self.turn = self.turn.wrapping_add(turn.len());
         topics.extend(turn);
-        Wanted { list, topics, members: false }
+        Wanted { list, topics, details: false }
     }
 
     fn see(&mut self, seen: Seen) {
@@ -466,7 +466,7 @@ mod tests {
         state.update(Event::Size(200, 500));
         assert_eq!(state.wanted().topics.len(), 60 + 8);
         press(&mut state, &[KeyCode::End, KeyCode::Enter]);
-        assert_eq!(state.wanted(), Wanted { list: false, topics: vec!["t4999".to_owned()], members: true });
+        assert_eq!(state.wanted(), Wanted { list: false, topics: vec!["t4999".to_owned()], details: true });
     }
 
     #[test]

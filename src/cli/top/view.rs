@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use dwell_client::wire::groups::Group;
+use dwell_client::wire::groups::{Group, KeyState};
 use dwell_client::wire::topics::Counts;
 
 use super::snapshot::{Condition, Described, TopicRates};
 use super::state::{Depth, Mode, Opened, Row, State};
 use super::table::{Column, Ink, Line, STATE, columns, head_line, line, number, sparkline, text};
+use crate::cli::group::waits_for;
 use crate::cli::output::{bytes, span};
 use crate::model::spelling::{counted, thousands};
 use crate::model::time::short_span;
@@ -16,7 +17,7 @@ use crate::telemetry::metrics::Quantile;
 const HELP: [&str; 16] = [
     "up down j k      choose a topic, or scroll",
     "PgUp PgDn Home End",
-    "Enter            its groups, partitions, owners and brokers",
+    "Enter            its groups, partitions, owners, brokers and busiest keys",
     "Esc              back; no filter",
     "s                sort by the next column",
     "/                show only topics whose names hold a text",
@@ -200,7 +201,7 @@ fn opened_lines(state: &State, opened: &Opened, width: usize) -> Vec<Line> {
     std::iter::once(head).chain(all.iter().skip(opened.from).take(state.page()).map(row)).collect()
 }
 
-/// A row for the group, one for each of its partitions, and one for each broker that takes part in it.
+/// A row for the group, one for each of its partitions, for each broker that takes part in it, and for the busiest keys of a fair one.
 fn group_rows(described: &Described, group: &Group, rates: Option<TopicRates>) -> Vec<(Ink, Ink, Vec<String>)> {
     let topic = &described.topic;
     let mut rows = Vec::new();
@@ -221,7 +222,8 @@ fn group_rows(described: &Described, group: &Group, rates: Option<TopicRates>) -
         let cells = counted_cells((&group.group, &partition.counts), partition.partition.to_string(), more);
         rows.push((Ink::Plain, Ink::Plain, cells));
     }
-    for member in described.members.get(&group.group).into_iter().flatten() {
+    let Some(detail) = described.details.get(&group.group) else { return rows };
+    for member in &detail.members {
         let waiting = format!("{} waiting", thousands(member.waiting));
         let what = format!("{} {}, owns {}", member.member, member.version, thousands(member.owned));
         let mut cells = vec![String::new(), group.group.clone(), "broker".to_owned()];
@@ -229,7 +231,17 @@ fn group_rows(described: &Described, group: &Group, rates: Option<TopicRates>) -
         cells.extend([waiting, what]);
         rows.push((Ink::Dim, Ink::Dim, cells));
     }
+    rows.extend(detail.keys.iter().map(|key| key_row(&group.group, key)));
     rows
+}
+
+fn key_row(group: &str, state: &KeyState) -> (Ink, Ink, Vec<String>) {
+    let KeyState { key, ready, in_flight, .. } = state;
+    let none = String::new;
+    let cells = [none(), group.to_owned(), "key".to_owned(), none(), thousands(*ready), none(), thousands(*in_flight)];
+    let name = key.clone().unwrap_or_else(|| "(none)".to_owned());
+    let ink = if state.reason.is_some() { Ink::Odd } else { Ink::Plain };
+    (Ink::Plain, ink, cells.into_iter().chain([none(), none(), none(), none(), waits_for(state), name]).collect())
 }
 
 fn counted_cells((group, counts): (&str, &Counts), partition: String, more: [String; 4]) -> Vec<String> {
@@ -347,6 +359,7 @@ fn quantile(quantile: Option<Quantile>) -> String {
 mod tests {
     use crossterm::event::KeyCode;
 
+    use super::super::snapshot::Detail;
     use super::super::state::Event;
     use super::super::tests::{seen, state, topic};
     use dwell_client::wire::topics::GroupTotals;
@@ -398,6 +411,27 @@ mod tests {
                 String::new(),
             ]
         );
+        Ok(())
+    }
+
+    #[test]
+    fn opened_topic_shows_the_busiest_keys_of_a_fair_group() -> serde_json::Result<()> {
+        let mut described = topic("t0000")?;
+        let keys = serde_json::from_str(
+            r#"[{"key": "customer-7", "ready": 12000, "in_flight": 5, "reason": "key_paused", "until": "2026-01-02T03:04:05Z"},
+                {"ready": 2, "in_flight": 0}]"#,
+        )?;
+        described.details.insert("default".to_owned(), Detail { members: Vec::new(), keys });
+        assert_eq!(described.lines(), 1 + 2 + 2);
+        let mut state = state((160, 14), &names(1));
+        state.update(Event::Key(KeyCode::Enter));
+        state.update(Event::Seen(Box::new(seen(2, None, vec![("t0000".to_owned(), Some(described))]))));
+        let cells = |line: &String| {
+            line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect::<Vec<_>>().join("|")
+        };
+        let lines: Vec<String> = text(&state)[8..11].iter().map(cells).collect();
+        let paused = "default|key|12,000|5|key paused until 2026-01-02T03:04:05.000Z|customer-7";
+        assert_eq!(lines, [paused, "default|key|2|0|-|(none)", ""]);
         Ok(())
     }
 
