@@ -7,6 +7,7 @@ use clap::builder::Resettable;
 use clap::{Arg, Args as _, CommandFactory, FromArgMatches as _, Parser, Subcommand};
 
 use crate::cli::failure::{self, Failure};
+use crate::cli::log_writer::flush_log;
 use crate::cli::{
     ServerArgs, bulk, clock, completions, config, consume, context, cron, dead_letters, doctor, drain, group, health,
     message, output, push, reload, serve, settle, top, topic, topic_names,
@@ -160,6 +161,7 @@ fn finished(command: impl Future<Output = Result<(), Failure>>) -> ExitCode {
     let result = runtime.block_on(command);
     // A second signal leaves running tasks behind on purpose; nothing waits for them.
     runtime.shutdown_background();
+    flush_log();
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => output::report(&failure),

@@ -383,7 +383,7 @@ impl GroupRequest {
         if let Some(window) = &self.window {
             subscription.window = window.clone();
         }
-        subscription.fair = self.fair.unwrap_or(subscription.fair);
+        subscription.fair = self.fair.or(subscription.fair);
         if let Some(limit) = self.key_max_in_flight {
             subscription.key_max_in_flight = (limit > 0).then_some(limit);
         }
@@ -402,7 +402,6 @@ impl GroupRequest {
 pub enum PauseFor {
     Ever,
     Span(Duration),
-    /// A time in the past pauses nothing.
     Until(Timestamp),
 }
 
@@ -484,7 +483,7 @@ impl Broker {
         self.set_pause(topic, group, Some(Pause { until })).await
     }
 
-    /// `None` is never. Errors: `Invalid` if that is too late.
+    /// `None` is never. Errors: `Invalid` if that is too late, or over already: it would end a pause.
     pub(super) fn end_of(&self, pause: PauseFor) -> Result<Option<Timestamp>> {
         let now = self.store.backend.clock().now();
         let (field, until) = match pause {
@@ -495,6 +494,9 @@ impl Broker {
         if until.is_some_and(|until| until > now.plus(DELAY_MAX)) {
             let why = format!("a pause lasts {} at most", show_span(DELAY_MAX));
             return Err(Error::range(field, why));
+        }
+        if until.is_some_and(|until| until <= now) {
+            return Err(Error::range(field, "a pause ends later than now; resume ends one"));
         }
         Ok(until)
     }

@@ -386,13 +386,21 @@ impl Broker {
     }
 }
 
+/// Stands before the keys in the error of an id that several messages have.
+const KEYS_ARE: &str = "; there is one with each of: ";
+
 fn ambiguous<'a>(id: &MessageId, keys: impl Iterator<Item = Option<&'a Key>>) -> Error {
     let named = keys.map(|key| key.map_or("no key".to_owned(), |key| format!("the key {:?}", key.as_str())));
     let named = named.collect::<Vec<_>>().join(", ");
-    Error::new(
-        Kind::Ambiguous,
-        format!("say with `key` which message {id} is meant; there is one with each of: {named}"),
-    )
+    Error::new(Kind::Ambiguous, format!("say with `key` which message {id} is meant{KEYS_ARE}{named}"))
+}
+
+/// The error for somebody who may not see the keys of messages.
+pub fn without_keys(error: Error) -> Error {
+    match error.detail().split_once(KEYS_ARE).filter(|_| error.kind() == Kind::Ambiguous) {
+        Some((detail, _)) => Error::new(Kind::Ambiguous, detail.to_owned()),
+        None => error,
+    }
 }
 
 #[cfg(test)]

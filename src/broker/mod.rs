@@ -47,7 +47,7 @@ pub use self::groups::{GroupRequest, PauseFor, STOPPING, Subscribed};
 pub use self::held::GroupKeys;
 pub use self::key_pauses::PausedKeys;
 use self::list::Location;
-pub use self::list::{ListEntry, ListedState, MessageList};
+pub use self::list::{ListEntry, ListedState, MessageList, without_keys};
 use self::overview::TrafficLog;
 pub use self::overview::{Point, Sample};
 pub use self::push::{Offer, PushOutcome};

@@ -20,7 +20,7 @@ use crate::model::message::{GroupName, TopicName};
 use crate::model::partition::Partition;
 use crate::model::spelling::counted;
 use crate::model::time::Timestamp;
-use crate::model::topic::{Descriptor, GroupPartition, Settings};
+use crate::model::topic::{Descriptor, GroupPartition, Settings, Subscription};
 use crate::model::version::Version;
 use crate::platform::clock::Instant;
 use crate::store::{Call, Calls, MemberReport, PartitionStats, Store};
@@ -513,7 +513,13 @@ impl Broker {
         let partitions_wanted = partitions.unwrap_or(from.settings.partitions);
         let dead_letter = from.settings.dead_letter.clone().filter(|dead_letter| dead_letter.topic != *to);
         let settings = Settings { partitions: partitions_wanted, dead_letter, ..from.settings.clone() };
-        let wanted = Descriptor { groups: from.groups.clone(), ..Descriptor::new(to.clone(), settings) };
+        // A group that is paused or has limits there has them here, too: what is moved is not delivered by that.
+        let born_with_it = |(group, subscription): (&GroupName, &Subscription)| {
+            (group.clone(), Subscription { born: 0, ..subscription.clone() })
+        };
+        let subscriptions = from.subscriptions.iter().map(born_with_it).collect();
+        let wanted = Descriptor { groups: from.groups.clone(), subscriptions, ..Descriptor::new(to.clone(), settings) };
+        wanted.check()?;
         let there = self.store.topics.create(&wanted).await?;
         let is = there.settings.partitions;
         if partitions.is_some_and(|partitions| partitions != is) {

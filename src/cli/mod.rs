@@ -2,6 +2,7 @@
 
 mod figures;
 mod journal;
+pub(crate) mod log_writer;
 pub(crate) mod failure;
 pub(crate) mod address;
 mod contexts;

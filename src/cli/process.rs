@@ -19,6 +19,7 @@ use tracing_subscriber::fmt::MakeWriter;
 
 use super::failure::Failure;
 use super::journal;
+use super::log_writer::{flush_log, log};
 use crate::app::config::{LogConfig, LogFormat, LogLevel};
 use crate::app::reload::SetLevel;
 use crate::platform::clock::Clock;
@@ -179,7 +180,7 @@ fn set(_: Result<(), tracing_subscriber::reload::Error>) {}
 /// Starts logging, and returns what changes its level later. A second start changes nothing.
 pub(crate) fn start_logging(config: LogConfig) -> SetLevel {
     let subscriber = tracing_subscriber::fmt().with_env_filter(filter(config.level));
-    let subscriber = subscriber.with_writer(Lines(std::io::stderr)).with_ansi(std::io::stderr().is_terminal());
+    let subscriber = subscriber.with_writer(Lines(log)).with_ansi(std::io::stderr().is_terminal());
     let (started, set_level): (_, SetLevel) = match config.format {
         LogFormat::Text => {
             let subscriber = subscriber.with_filter_reloading();
@@ -260,6 +261,8 @@ fn log_panic(panic: &PanicHookInfo<'_>) {
     let error: String = payload.unwrap_or_default().chars().take(PANIC_SHOWN).collect();
     let at = panic.location().map(ToString::to_string).unwrap_or_default();
     tracing::error!(at, error, "panicked: a defect in dwell, please report it");
+    // The process may end with it.
+    flush_log();
 }
 
 #[cfg(test)]

@@ -303,8 +303,8 @@ impl Descriptor {
         if self.dead_letter_topic() == Some(&self.topic) {
             return Err(Error::invalid("dead_letter", "is the topic itself"));
         }
-        self.check_subscriptions()?;
-        self.settings.check()
+        self.settings.check()?;
+        self.check_subscriptions()
     }
 
     /// Partition by partition.

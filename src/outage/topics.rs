@@ -52,6 +52,7 @@ impl<S: LogTarget> store::Topics for BufferedStore<S> {
     /// unavailable, or has yet to get back what it lost, a topic that is not known is promised: it is created, as it
     /// was wanted, before its messages are replayed, unless the store has one of that name.
     async fn create(&self, wanted: &Descriptor) -> Result<Descriptor> {
+        wanted.check()?;
         let created = match self.create_reachable(wanted).await {
             Ok(descriptor) => {
                 self.topic_cache.keep(&descriptor).await;
@@ -161,9 +162,10 @@ impl<S: LogTarget> BufferedStore<S> {
         let is_deleted = match self.topic_cache.get(topic) {
             None => false,
             Some(_) if !self.topic_cache.was_there_within(topic, TOMBSTONE_KEPT) => true,
-            Some(_) => {
+            Some(known) => {
                 let found = self.limited(self.store.topic_or_tombstone(topic)).await;
-                found.is_ok_and(|found| found.is_some_and(|there| there.deleted))
+                // An older tombstone is that of an earlier topic, which the store knows since it lost the later one.
+                found.is_ok_and(|found| found.is_some_and(|there| there.deleted && there.generation > known.generation))
             }
         };
         if is_deleted {

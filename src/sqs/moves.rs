@@ -182,6 +182,9 @@ impl Sqs {
                     let why = "Messages are moved to a queue, not to one of its groups.";
                     return Err(Failure::new(UNSUPPORTED, why));
                 }
+                queue if queue.topic == source.topic => {
+                    return Err(Failure::invalid("Source queue arn and destination queue arn cannot be the same."));
+                }
                 queue => Some(queue.topic),
             },
             None => None,

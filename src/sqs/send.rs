@@ -33,7 +33,7 @@ const TOKEN_MAX: usize = 128;
 const TRACE_HEADER: &str = "AWSTraceHeader";
 const TRACE_HEADER_MAX: usize = 1_024;
 /// Seconds: the longest delay of AWS.
-const STRICT_DELAY_MAX: i64 = 900;
+const STRICT_DELAY_MAX: Duration = Duration::from_secs(900);
 
 /// As at AWS.
 const DEDUPLICATED_FOR: Duration = Duration::from_secs(300);
@@ -109,12 +109,12 @@ impl Sqs {
 }
 
 impl Sqs {
-    /// Makes a standard queue fair, as at AWS, with its first message that has a group and is in the store. If that fails, one of the
-    /// next messages does it.
+    /// Makes a standard queue fair, as at AWS, with its first message that has a group and is in the store, unless somebody has said that it
+    /// is not to be. If that fails, one of the next messages does it.
     async fn be_fair(&self, queue: &Queue) {
         let Queue { topic, group, descriptor, .. } = queue;
         let may_be = !descriptor.is_ordered() && descriptor.groups.contains(group);
-        if !may_be || descriptor.is_fair(group) {
+        if !may_be || descriptor.subscription(group).fair.is_some() {
             return;
         }
         let request = GroupRequest { fair: Some(Fairness::Key), ..GroupRequest::default() };
@@ -182,6 +182,7 @@ impl Sqs {
         if self.options.celery_eta
             && let Some((due, ttl)) = due_and_ttl(body, now)
         {
+            self.check_delay("the seconds until eta", due.since(now), due.since(now).as_secs())?;
             (message.due, message.ttl) = (Due::At(due), ttl);
         }
         message.key = entry.message_group_id.as_deref().map(Key::new).transpose()?;
@@ -205,17 +206,24 @@ impl Sqs {
                 Err(Failure::parameter("DelaySeconds", secs, why))
             }
             Some(secs) => {
-                let max = self.options.max_delay;
-                let delay = u64::try_from(secs).ok().map(Duration::from_secs).filter(|delay| *delay <= max);
-                let shown = match self.options.strict {
-                    true => STRICT_DELAY_MAX.to_string(),
-                    false => show_span(max),
-                };
-                let delay = delay.filter(|_| !self.options.strict || secs <= STRICT_DELAY_MAX);
-                let why = format!("DelaySeconds must be >= 0 and <= {shown}.");
-                delay.ok_or_else(|| Failure::parameter("DelaySeconds", secs, &why))
+                let delay = u64::try_from(secs).map_or(Duration::MAX, Duration::from_secs);
+                self.check_delay("DelaySeconds", delay, secs).map(|()| delay)
             }
         }
+    }
+
+    /// Errors: the delay that a message asks for is longer than messages may wait here.
+    fn check_delay(&self, parameter: &str, delay: Duration, given: impl ToString) -> Result<()> {
+        let most = self.options.max_delay;
+        let (max, shown) = match self.options.strict {
+            true => (STRICT_DELAY_MAX.min(most), STRICT_DELAY_MAX.min(most).as_secs().to_string()),
+            false => (most, show_span(most)),
+        };
+        if delay <= max {
+            return Ok(());
+        }
+        let why = format!("{parameter} must be >= 0 and <= {shown}.");
+        Err(Failure::parameter(parameter, given, &why))
     }
 
     /// The id: of a FIFO queue with the sequence number in it, otherwise from the id that clients keep when they repeat a

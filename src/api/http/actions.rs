@@ -115,7 +115,7 @@ pub static ACTIONS: [Action; 56] = [
     change(("PATCH", topic!("/messages/batch")), PRODUCE, MESSAGES, JSON, SMALL, NOTHING),
     get(topic!("/messages/{id}/explain"), TOKEN, MESSAGES, COUNTED, WHOLE),
     change(("POST", group!("/reserve")), CONSUME, GROUP, JSON, COUNTED, PLACE),
-    change(("POST", group!("/stream")), CONSUME, GROUP, JSON, COUNTED, PLACE),
+    change(("POST", group!("/stream")), CONSUME, GROUP, 0, COUNTED, PLACE),
     change(("POST", group!("/ack")), CONSUME, GROUP, JSON, COUNTED, NOTHING),
     change(("POST", group!("/nack")), CONSUME, GROUP, BATCH, COUNTED, NOTHING),
     change(("POST", group!("/release")), CONSUME, GROUP, JSON, COUNTED, NOTHING),
@@ -125,6 +125,23 @@ pub static ACTIONS: [Action; 56] = [
     change(("POST", group!("/dead-letters/purge")), ADMIN, GROUP, JSON, COUNTED, WHOLE),
     change(("POST", group!("/purge")), ADMIN, GROUP, JSON, SMALL, NOTHING),
 ];
+
+/// Those that check `If-Match`. No other condition is checked, of any request.
+const CHECKING_IF_MATCH: [(&str, &str); 4] = [
+    ("PUT", topic!("")),
+    ("DELETE", topic!("")),
+    ("PATCH", topic!("/messages/{id}")),
+    ("PATCH", topic!("/messages/batch")),
+];
+
+pub(crate) fn checks_if_match(action: &Action) -> bool {
+    CHECKING_IF_MATCH.contains(&(action.method, action.name))
+}
+
+/// Whether a request of the protocol changes something without being told more than its path and query.
+pub(crate) fn has_no_body(action: &Action) -> bool {
+    action.effect == Effect::Changes && action.body_bytes == 0 && !action.name.is_empty()
+}
 
 pub(crate) fn is_read(method: &Method) -> bool {
     [Method::GET, Method::HEAD].contains(method)
@@ -163,6 +180,24 @@ mod tests {
         assert_eq!(of(&Method::POST, None, "/ui/").needs, Needs::Token);
         assert_eq!(of(&Method::GET, None, "/ui/absent.js").needs, Needs::Nothing);
         assert_eq!(of(&Method::GET, Some("/v1/topics"), "/ui/").needs, Needs::Token);
+    }
+
+    #[test]
+    fn document_has_the_requests_that_check_if_match() {
+        let document = crate::api::http::openapi();
+        for action in ACTIONS.iter().filter(|action| action.name != topic!("/messages/batch")) {
+            let operation = &document["paths"][action.name][action.method.to_ascii_lowercase()];
+            let parameters = operation["parameters"].as_array().into_iter().flatten();
+            let takes_it = parameters.into_iter().any(|parameter| parameter["name"] == "If-Match");
+            assert_eq!(takes_it, checks_if_match(action), "{} {}", action.method, action.name);
+            assert_eq!(
+                operation["requestBody"].is_null(),
+                action.effect == Effect::Reads || has_no_body(action),
+                "{} {}",
+                action.method,
+                action.name
+            );
+        }
     }
 
     #[test]

@@ -2,20 +2,18 @@
 
 use axum::RequestExt as _;
 use axum::extract::{MatchedPath, RawPathParams, Request};
-use axum::http::{HeaderMap, Method, header};
+use axum::http::{HeaderMap, HeaderName, Method, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use utoipa::openapi::OpenApi;
-use utoipa::openapi::security::SecurityRequirement;
 
-use super::actions::{self, ACTIONS, is_read};
+use super::actions::{self, is_read};
 use super::connection_limit::Connection;
 use super::origin_guard::bearer;
 use super::problem::{Class, Problem};
-use super::{App, body, counted_answer, path_params};
-use crate::gate::access::{Actor, Scope, Scopes};
-use crate::gate::{Action, Claim, Entrant, Needs, Refusal, Sent};
-use crate::model::error::Kind;
+use super::{App, body, counted_answer, path_params, strict_json};
+use crate::gate::access::{Actor, Scopes};
+use crate::gate::{Action, Claim, Effect, Entrant, Needs, Pass, Refusal, Sent};
+use crate::model::error::{Fault, Kind};
 use crate::model::message::{CronJobName, GroupName, MessageId, TopicName};
 
 pub(crate) fn may_see_payloads(scopes: Scopes) -> bool {
@@ -25,29 +23,6 @@ pub(crate) fn may_see_payloads(scopes: Scopes) -> bool {
 /// Whether keys of any messages are shown: they are in lists of messages, too.
 pub(crate) fn may_see_keys(scopes: Scopes) -> bool {
     Needs::CONSUME.are_met_by(scopes)
-}
-
-pub(crate) fn document(document: &mut OpenApi) {
-    for action in &ACTIONS {
-        let Some(item) = document.paths.paths.get_mut(action.name) else { continue };
-        let operation = match action.method {
-            "GET" => &mut item.get,
-            "PUT" => &mut item.put,
-            "POST" => &mut item.post,
-            "DELETE" => &mut item.delete,
-            _ => &mut item.patch,
-        };
-        let Some(operation) = operation else { continue };
-        let is_sufficient = |scope: &Scope| action.needs.are_met_by(Scopes::of(&[*scope]));
-        let sufficient: Vec<_> = match action.needs {
-            Needs::Nothing => vec![],
-            Needs::Token | Needs::OneOf(_) => Scope::ALL.into_iter().filter(is_sufficient).collect(),
-        };
-        let requirement = |scope: Scope| SecurityRequirement::new(scope.name(), [""; 0]);
-        // A broker without tokens needs none: what generates clients asks for no token that nobody has.
-        let without = (!sufficient.is_empty()).then(SecurityRequirement::default);
-        operation.security = Some(sufficient.into_iter().map(requirement).chain(without).collect());
-    }
 }
 
 pub(crate) async fn check(app: &App, mut request: Request, next: Next) -> Response {
@@ -69,15 +44,50 @@ pub(crate) async fn check(app: &App, mut request: Request, next: Next) -> Respon
     let sent = if is_read(request.method()) { Sent::ByLink } else { Sent::OnPurpose };
     let response = match app.gate.pass(entrant, action, sent).await {
         Err(refusal) => refused(app, request, refusal.into()),
-        Ok(pass) => {
-            request.extensions_mut().insert(pass);
-            identity.clone().scope(next.run(request)).await
-        }
+        Ok(pass) => match admitted(app, pass, request).await {
+            Err(problem) => problem.into_response(),
+            Ok(request) => identity.clone().scope(next.run(request)).await,
+        },
     };
     if let Some(line) = line {
         line.end(&response);
     }
     counted_answer::count(&app.gate.answers, &identity, response)
+}
+
+/// A request that passed the gate, unless it says something that nobody would look at.
+async fn admitted(app: &App, pass: Pass, mut request: Request) -> Result<Request, Problem> {
+    let action = pass.action();
+    if action.effect == Effect::Changes
+        && let Err(problem) = check_conditions(action, request.headers())
+    {
+        let (parts, unread) = request.into_parts();
+        body::refused(app, &parts.headers, unread);
+        return Err(problem);
+    }
+    if actions::has_no_body(action) {
+        request = strict_json::without_fields(app, &pass, request).await?;
+    }
+    request.extensions_mut().insert(pass);
+    Ok(request)
+}
+
+const CONDITIONS: [(HeaderName, &str); 4] = [
+    (header::IF_MATCH, "If-Match"),
+    (header::IF_NONE_MATCH, "If-None-Match"),
+    (header::IF_MODIFIED_SINCE, "If-Modified-Since"),
+    (header::IF_UNMODIFIED_SINCE, "If-Unmodified-Since"),
+];
+
+fn check_conditions(action: &Action, headers: &HeaderMap) -> Result<(), Problem> {
+    let is_checked = |name: &HeaderName| *name == header::IF_MATCH && actions::checks_if_match(action);
+    match CONDITIONS.iter().find(|(name, _)| headers.contains_key(name) && !is_checked(name)) {
+        None => Ok(()),
+        Some((_, name)) => {
+            let why = "is a condition that this request does not check: leave it out";
+            Err(Problem::of_header(name, Fault::Unknown, why))
+        }
+    }
 }
 
 fn enter(app: &App, action: &Action, headers: &HeaderMap) -> Result<Entrant, Problem> {
@@ -203,7 +213,7 @@ fn is_by_hand(request: &Request) -> bool {
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::*;
+    use crate::api::http::ACTIONS;
 
     #[test]
     fn every_route_and_the_document_list_required_scopes() {

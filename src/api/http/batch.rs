@@ -11,7 +11,7 @@ use super::field_errors::FieldError;
 use super::message_json::trace_of_headers;
 use super::path_params::{NoParams, TopicPath};
 use super::problem::{Class, Problem, collect};
-use super::push::{message, result};
+use super::push::{check_headers_of_batch, message, result};
 use super::reply::Reply;
 use super::strict_json::{media_type, parse};
 use super::{Admitted, body};
@@ -48,6 +48,7 @@ pub(crate) async fn push_batch(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
+    check_headers_of_batch(&headers)?;
     let lines = match media_type(&headers).as_deref() {
         None | Some("application/json") => false,
         Some("application/x-ndjson") => true,

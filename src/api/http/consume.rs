@@ -23,7 +23,7 @@ use super::document::{BodyProblem, TopicProblem, WaitProblem};
 use super::message_json::contents_of;
 use super::path_params::{GroupPath, NoParams, Params};
 use super::problem::{Class, Problem};
-use super::strict_json::{JsonOrDefault, NoFields};
+use super::strict_json::JsonOrDefault;
 use super::{Admitted, App, reply, schema};
 use crate::broker::{Broker, ReserveRequest, ReservedDeliveries, Selection, StreamRequest, is_topic_missing};
 use crate::delivery::{self, Gather, Session};
@@ -86,7 +86,8 @@ pub(crate) async fn reserve(
     // From here to the reply nothing awaits: a client that leaves in between loses no delivery.
     let consumer = Consumer::enter(&app, app.pass(), waits.as_ref())?;
     let reserved = consumer.take(Box::pin(app.broker().reserve_selected(&topic, &group, request, selection))).await?;
-    let ReservedDeliveries { deliveries, visibility_timeout } = reserved.map_err(Problem::of_waiting)?;
+    let ReservedDeliveries { deliveries, visibility_timeout } =
+        reserved.map_err(|error| Problem::from(error).of_waiting())?;
     let payloads = deliveries.iter().map(|delivery| delivery.message.envelope.size());
     let held = app.gate.answers.take(app.pass().identity(), reply::weigh(payloads));
     let timeout = ("visibility_timeout_ms", u64::try_from(visibility_timeout.as_millis()).unwrap_or(u64::MAX).into());
@@ -140,10 +141,8 @@ pub(crate) async fn stream(
     GroupPath(topic, group): GroupPath,
     params: StreamParams,
     Client(connection): Client,
-    body: JsonOrDefault<NoFields>,
 ) -> Result<impl IntoResponse, Problem> {
     let max_in_flight = params.max_in_flight.unwrap_or(IN_FLIGHT);
-    body.read(|NoFields {}| Ok(()))?;
     let visibility_timeout = one_span("visibility_timeout", params.visibility_timeout, params.visibility_timeout_ms);
     let visibility_timeout = visibility_timeout.map_err(Problem::of_query)?;
     let request = StreamRequest { max_in_flight, visibility_timeout };
@@ -152,7 +151,7 @@ pub(crate) async fn stream(
         Err(error) if is_topic_missing(&error) => {
             Stream::Early(Box::new(Early { broker: app.broker().clone(), of: (topic, group), request }))
         }
-        session => Stream::Open(session.map_err(Problem::of_waiting)?),
+        session => Stream::Open(session.map_err(|error| Problem::of_query(error).of_waiting())?),
     };
     let lines = Body::from_stream(unfold((consumer, stream), next_line));
     let headers = [
@@ -243,7 +242,7 @@ impl Consumer {
     /// consumer. # Errors: 429 `full` when all places, or those of one token, are taken.
     pub(crate) fn enter(app: &App, pass: &Pass, waits: Option<&Connection>) -> Result<Consumer, Problem> {
         let (who, shown) = (pass.identity().clone(), pass.shown());
-        let place = app.gate.places.enter(&who).map_err(Problem::of_waiting)?;
+        let place = app.gate.places.enter(&who).map_err(|full| Problem::from(full).of_waiting())?;
         Ok(Consumer { app: app.clone(), who, shown, _place: place, _waits: waits.map(Connection::wait) })
     }
 

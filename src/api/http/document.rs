@@ -10,13 +10,15 @@ use serde_json::Value;
 use utoipa::openapi::example::ExampleBuilder;
 use utoipa::openapi::header::HeaderBuilder;
 use utoipa::openapi::schema::{ArrayBuilder, ComponentsBuilder, ObjectBuilder, Type};
-use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
+use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::{Components, ContentBuilder, Header, OpenApi as Document, Ref, RefOr, Response, ResponseBuilder};
 use utoipa::{IntoResponses, Modify, OpenApi, PartialSchema, ToSchema};
 
+use super::actions::{self, ACTIONS};
 use super::problem::{Class, PROBLEM_JSON, Problem, TypeSchema};
-use super::{authorization, schema};
-use crate::gate::access::Scope;
+use super::schema;
+use crate::gate::Needs;
+use crate::gate::access::{Scope, Scopes};
 use crate::model::error::Kind;
 
 pub(super) static SERVED: LazyLock<Value> = LazyLock::new(super::openapi);
@@ -80,8 +82,35 @@ fn token(scope: Scope) -> SecurityScheme {
     SecurityScheme::Http(Http::builder().scheme(HttpAuthScheme::Bearer).description(Some(about)).build())
 }
 
+/// The scopes of each request, and the problems of those without a body.
+fn describe_actions(document: &mut Document) {
+    for action in &ACTIONS {
+        let Some(item) = document.paths.paths.get_mut(action.name) else { continue };
+        let operation = match action.method {
+            "GET" => &mut item.get,
+            "PUT" => &mut item.put,
+            "POST" => &mut item.post,
+            "DELETE" => &mut item.delete,
+            _ => &mut item.patch,
+        };
+        let Some(operation) = operation else { continue };
+        let is_sufficient = |scope: &Scope| action.needs.are_met_by(Scopes::of(&[*scope]));
+        let sufficient: Vec<_> = match action.needs {
+            Needs::Nothing => vec![],
+            Needs::Token | Needs::OneOf(_) => Scope::ALL.into_iter().filter(is_sufficient).collect(),
+        };
+        let requirement = |scope: Scope| SecurityRequirement::new(scope.name(), [""; 0]);
+        // A broker without tokens needs none: what generates clients asks for no token that nobody has.
+        let without = (!sufficient.is_empty()).then(SecurityRequirement::default);
+        if actions::has_no_body(action) {
+            operation.responses.responses.extend(NoBodyProblem::responses());
+        }
+        operation.security = Some(sufficient.into_iter().map(requirement).chain(without).collect());
+    }
+}
+
 pub(super) fn complete(mut document: Document) -> Value {
-    authorization::document(&mut document);
+    describe_actions(&mut document);
     if let Some(components) = &mut document.components {
         schema::define(components);
         components.schemas.insert(TypeSchema::name().into_owned(), TypeSchema::schema());
@@ -151,6 +180,8 @@ sets! {
     TestClockProblem: NOT_FOUND UNPROCESSABLE_ENTITY GATEWAY_TIMEOUT;
     /// Problems of a request with a body.
     BodyProblem: REQUEST_TIMEOUT PAYLOAD_TOO_LARGE UNSUPPORTED_MEDIA_TYPE;
+    /// Problems of a request that changes something and has no body.
+    NoBodyProblem: REQUEST_TIMEOUT PAYLOAD_TOO_LARGE UNSUPPORTED_MEDIA_TYPE UNPROCESSABLE_ENTITY;
     /// Problems of a request that waits for deliveries.
     WaitProblem: TOO_MANY_REQUESTS;
     /// Problems of a request with `If-Match`.
@@ -418,10 +449,11 @@ mod tests {
         if request.contains("/v1/test/") {
             statuses.insert("404");
         }
-        if operation["requestBody"].is_object() {
-            statuses.extend(["408", "413"]);
+        if !request.starts_with("GET") {
+            statuses.extend(["408", "413", "422"]);
         }
-        if operation["requestBody"]["content"]["application/json"].is_object() {
+        let body = &operation["requestBody"];
+        if !request.starts_with("GET") && (body.is_null() || body["content"]["application/json"].is_object()) {
             statuses.insert("415");
         }
         if request.ends_with("/reserve") || request.ends_with("/stream") {

@@ -93,7 +93,7 @@ fn described(descriptor: &Descriptor, group: &GroupName, now: Timestamp) -> Grou
         key_max_in_flight: subscription.key_max_in_flight,
         key_rate: subscription.key_rate.map(KeyRate::per_second),
         key_burst: subscription.key_rate.map(KeyRate::burst).filter(|burst| *burst > 1),
-        fair: (!subscription.fair.is_none()).then(|| subscription.fair.name().into()),
+        fair: descriptor.is_fair(group).then(|| Fairness::Key.name().into()),
         weights: subscription.weights.iter().map(|(pattern, weight)| (pattern.to_owned(), weight.get())).collect(),
         key_limits: subscription
             .key_limits

@@ -6,7 +6,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use dwell_client::wire::messages::{Control, Explained, GroupFate, GroupReason, Message, NewDue};
 use utoipa::IntoParams;
 
-use super::authorization::may_see_payloads;
+use super::authorization::{may_see_keys, may_see_payloads};
 use super::document::{BodyProblem, MatchProblem, TopicProblem};
 use super::message_json::{contents_of, due_of, failed_attempt, last_error_of};
 use super::path_params::{MessagePath, Params};
@@ -14,8 +14,9 @@ use super::problem::{Class, Problem};
 use super::reply::Reply;
 use super::strict_json::Json;
 use super::{Admitted, reply, schema};
+use crate::broker::without_keys;
 use crate::codec::Failure;
-use crate::model::error::{Fault, Kind};
+use crate::model::error::{Error, Fault, Kind};
 use crate::model::limits::ENVELOPE_BYTES_MAX;
 use crate::model::message::{Due, GroupName, Key, MessageId, Past};
 use crate::model::partition::Partition;
@@ -70,7 +71,8 @@ pub(crate) async fn cancel(
     MessagePath(topic, id): MessagePath,
     params: KeyParams,
 ) -> Result<(StatusCode, Reply<Control>), Problem> {
-    let (partition, cancelled) = app.broker().cancel(&topic, &id, params.key.as_ref()).await?;
+    let cancelled = app.broker().cancel(&topic, &id, params.key.as_ref()).await;
+    let (partition, cancelled) = told_to(&app, cancelled)?;
     let control = Control { buffered: cancelled.buffered, ..control(&id, partition, "cancelled") };
     answer(control, &cancelled.fates)
 }
@@ -100,7 +102,8 @@ pub(crate) async fn reschedule(
 ) -> Result<(StatusCode, Reply<Control>), Problem> {
     let now = app.broker().now();
     let (due, expected) = (due.read(|due| read_due(due, now))?, expected(&headers)?);
-    let outcome = app.broker().reschedule(&topic, &id, params.key.as_ref(), due, expected).await?;
+    let outcome = app.broker().reschedule(&topic, &id, params.key.as_ref(), due, expected).await;
+    let outcome = told_to(&app, outcome)?;
     match outcome.rescheduled {
         Rescheduled::Done(fates) => {
             let control = control(&id, outcome.partition, "rescheduled");
@@ -112,6 +115,12 @@ pub(crate) async fn reschedule(
         }
         Rescheduled::Expires => Err(Problem::wrong(Fault::Range, "due_at", "is not before it expires")),
     }
+}
+
+/// Tells a client the keys of messages only if it sees them in lists, too.
+fn told_to<T>(app: &Admitted, outcome: Result<T, Error>) -> Result<T, Problem> {
+    let sees_keys = app.pass().actor().is_some_and(|actor| may_see_keys(actor.scopes));
+    outcome.map_err(|error| if sees_keys { error } else { without_keys(error) }.into())
 }
 
 fn control(id: &MessageId, partition: Partition, status: &'static str) -> Control {
@@ -238,7 +247,8 @@ pub(crate) async fn get(
     let group = params.group.unwrap_or_else(GroupName::standard);
     // After this the answer is counted while it is sent.
     let _held = app.admit(reply::weight_max(ENVELOPE_BYTES_MAX)).await?;
-    let (partition, peeked) = app.broker().peek(&topic, &group, &id, params.key.as_ref()).await?;
+    let peeked = app.broker().peek(&topic, &group, &id, params.key.as_ref()).await;
+    let (partition, peeked) = told_to(&app, peeked)?;
     Ok(Reply(described(partition, peeked)))
 }
 
@@ -256,7 +266,7 @@ pub(crate) async fn explain(
     MessagePath(topic, id): MessagePath,
     params: KeyParams,
 ) -> Result<Reply<Explained>, Problem> {
-    let explanation = app.broker().explain(&topic, &id, params.key.as_ref()).await?;
+    let explanation = told_to(&app, app.broker().explain(&topic, &id, params.key.as_ref()).await)?;
     let sees = app.pass().actor().is_some_and(|actor| may_see_payloads(actor.scopes));
     let groups = explanation.groups.into_iter().map(|(group, reason)| {
         let error = reason.error.filter(|_| sees);

@@ -245,12 +245,11 @@ impl Problem {
     }
 
     /// Answers 429 instead of 503: too many consumers wait, but the broker is not full.
-    pub(crate) fn of_waiting(error: Error) -> Problem {
-        let mut problem = Problem::from(error);
-        if problem.class == Class::Verb(Kind::Full) {
-            problem.status = StatusCode::TOO_MANY_REQUESTS;
+    pub(crate) fn of_waiting(mut self) -> Problem {
+        if self.class == Class::Verb(Kind::Full) {
+            self.status = StatusCode::TOO_MANY_REQUESTS;
         }
-        problem
+        self
     }
 
     pub(crate) fn in_line(mut self, number: usize) -> Problem {

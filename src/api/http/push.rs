@@ -245,6 +245,10 @@ pub(crate) async fn push(
         Form::Envelope => enveloped(&app, &params, &headers, body).await?,
         form => raw(&app, params, &headers, form, body).await?,
     };
+    if message.conflict != Conflict::Keep && headers.contains_key(IDEMPOTENCY_KEY) {
+        let why = "is given together with `conflict`: it refuses another message of its id; give the id as `id`";
+        return Err(Problem::of_header("Idempotency-Key", Fault::Exclusive, why));
+    }
     let offer = app.broker().offer(message);
     let id = offer.id().clone();
     let outcome = app.broker().push_offer(&topic, offer).await.map_err(|error| Problem::from(error).with_id(&id))?;
@@ -300,6 +304,19 @@ fn check_headers(headers: &HeaderMap) -> Result<(), Problem> {
         None => Ok(()),
         Some(name) => {
             let why = "is not a header of a push: there are Dwell-Raw and Dwell-Meta-<name>; a delay is a parameter, as in ?delay=30m";
+            Err(Problem::of_header(name.as_str(), Fault::Unknown, why))
+        }
+    }
+}
+
+/// A header that belongs to one message says nothing about those of a batch.
+pub(crate) fn check_headers_of_batch(headers: &HeaderMap) -> Result<(), Problem> {
+    let is_of_one = |name: &str| name == IDEMPOTENCY_KEY || name.starts_with("dwell-") && name != REQUEST_ID;
+    match headers.keys().find(|name| is_of_one(name.as_str())) {
+        None => Ok(()),
+        Some(name) => {
+            let why =
+                "is a header of a single push: give each message of the batch its own fields, such as `id` and `meta`";
             Err(Problem::of_header(name.as_str(), Fault::Unknown, why))
         }
     }

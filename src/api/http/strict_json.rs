@@ -2,6 +2,7 @@
 
 use std::marker::PhantomData;
 
+use axum::body::{Body, HttpBody as _};
 use axum::extract::{FromRequest, Request};
 use axum::http::{HeaderMap, header};
 use bytes::Bytes;
@@ -57,10 +58,27 @@ impl<T> FromRequest<App> for JsonOrDefault<T> {
     }
 }
 
-/// A body without fields, for a request whose parameters are in its query.
+/// Bytes of a body that has no fields: `{}`, and room to say what is wrong with another one.
+const NO_FIELDS_BYTES_MAX: usize = 64 * 1024;
+
+/// The body of a request that has no fields.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct NoFields {}
+struct NoFields {}
+
+/// Takes the body off a request that has none but `{}`: what somebody meant by a field would be lost without a word.
+pub(crate) async fn without_fields(app: &App, pass: &Pass, request: Request) -> Result<Request, Problem> {
+    if request.body().is_end_stream() {
+        return Ok(request);
+    }
+    let (parts, body) = request.into_parts();
+    let bytes = body::read(app, (pass.identity(), &parts.headers), body, NO_FIELDS_BYTES_MAX, "body").await?;
+    if !bytes.is_empty() {
+        expect_json(&parts.headers)?;
+        parse(&bytes, |NoFields {}| Ok(()))?;
+    }
+    Ok(Request::from_parts(parts, Body::empty()))
+}
 
 async fn read(request: Request, app: &App) -> Result<(HeaderMap, Bytes), Problem> {
     let (parts, body) = request.into_parts();

@@ -1,20 +1,21 @@
-//! A burst of one key beside many keys that have one message each: how long these wait, in a group that is fair and in one that is not. And
-//! what a fair group costs with few and with many keys.
+//! A burst of one key beside many keys that have one message each: how long these wait, in a group that is fair and in one that is not.
+//! The cost of a fair group with few and with many keys. And how far shares are from the weights of their keys.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::num::NonZeroU16;
 use std::time::Duration;
 
 use super::latency::{Seen, in_time, instant_of, ratio, usage};
 use super::results::Name;
-use super::target::{Load, Target, Wanted, per_second};
+use super::target::{Load, Taken, Target, Wanted, per_second};
 use super::{BATCH, Bench, LANES, latency, scale};
 use crate::broker::GroupRequest;
 use crate::cli::failure::Failure;
 use crate::measure::baseline::RedisUsage;
 use crate::model::message::{GroupName, TopicName};
 use crate::model::time::Timestamp;
-use crate::model::topic::Fairness;
+use crate::model::topic::{Fairness, KeyPatterns, Weight};
 use crate::platform::clock::{Clock, Instant};
 
 /// Keys with one message each, which are due behind the burst.
@@ -23,6 +24,9 @@ const QUIET_BY: Duration = Duration::from_millis(1);
 
 /// One more key, which becomes due while the burst is being delivered.
 const LATER_BY: Duration = Duration::from_secs(1);
+
+/// Keys of weight 1, 2 and so on, with equally many messages.
+const WEIGHTS: u32 = 10;
 
 /// Over how many keys the messages of `keys` are spread.
 const SPREADS: [usize; 4] = [1, 100, 10_000, 1_000_000];
@@ -34,17 +38,20 @@ pub(super) async fn fair(bench: &Bench) -> Result<(), Failure> {
     let target = Target::Library(Box::new(bench.library.broker().clone()));
     for (fairness, way) in WAYS {
         bench.progress.step(&format!("{way} group"));
-        let topic = partition(bench, &target, fairness, way).await?;
+        let topic = partition(bench, &target, way, wish(fairness)).await?;
         burst(bench, &target, topic.clone(), way).await?;
         target.delete(&topic).await?;
     }
     Ok(())
 }
 
-/// A topic of one partition whose group is fair, or not.
-async fn partition(bench: &Bench, target: &Target, fairness: Fairness, way: &str) -> Result<TopicName, Failure> {
+fn wish(fairness: Fairness) -> GroupRequest {
+    GroupRequest { fair: Some(fairness), ..GroupRequest::default() }
+}
+
+/// A topic of one partition whose group has these settings.
+async fn partition(bench: &Bench, target: &Target, way: &str, wish: GroupRequest) -> Result<TopicName, Failure> {
     let topic = bench.topic_of(target, way, NonZeroU16::MIN).await?;
-    let wish = GroupRequest { fair: Some(fairness), ..GroupRequest::default() };
     bench.library.broker().create_group(&topic, &GroupName::standard(), wish).await?;
     Ok(topic)
 }
@@ -60,7 +67,7 @@ pub(super) async fn keys(bench: &Bench) -> Result<(), Failure> {
     for keys in spreads(bench.plan.pending) {
         bench.progress.step(&format!("{keys} keys"));
         for (fairness, way) in WAYS {
-            let topic = partition(bench, &target, fairness, way).await?;
+            let topic = partition(bench, &target, way, wish(fairness)).await?;
             spread(bench, &target, topic.clone(), keys, way).await?;
             target.delete(&topic).await?;
         }
@@ -127,6 +134,45 @@ async fn note_cost(
         bench.note(name, "µs/message", ratio(micros, messages), plain);
     }
     Ok(())
+}
+
+/// How far the shares of keys are from their weights, of which each has messages to the end: over the first half of all deliveries.
+pub(super) async fn weights(bench: &Bench) -> Result<(), Failure> {
+    bench.progress.step("weights");
+    let target = Target::Library(Box::new(bench.library.broker().clone()));
+    let keys: Vec<String> = (1..=WEIGHTS).map(|weight| format!("weight-{weight}")).collect();
+    let weights: BTreeMap<String, Weight> = keys
+        .iter()
+        .zip(1..)
+        .map(|(key, weight)| Ok((key.clone(), Weight::new(weight)?)))
+        .collect::<Result<_, Failure>>()?;
+    let wish = GroupRequest { weights: Some(KeyPatterns::new("weights", weights)?), ..wish(Fairness::Key) };
+    let topic = partition(bench, &target, "weights", wish).await?;
+
+    let messages = bench.plan.pending;
+    let due_at = start(bench, messages);
+    let load = Load { target: &target, topic: topic.clone(), payload: &bench.payload, batch: BATCH, lanes: LANES };
+    // The millisecond in which a message is due says which key it has.
+    let due_of = |at: usize| due_at.plus(QUIET_BY * u32::try_from(at).unwrap_or(0));
+    let key_of = |n: usize| n % keys.len();
+    load.push(messages, |n| Wanted { due_at: Some(due_of(key_of(n))), key: Some(&keys[key_of(n)]) }).await?;
+    in_time(due_at)?;
+
+    Clock::System.sleep_until(instant_of(bench, due_of(keys.len()))).await;
+    let (left, delivered) = (Cell::new(messages / 2), RefCell::new(vec![0_usize; keys.len()]));
+    let seen = |taken: &Taken| {
+        let at = usize::try_from(taken.due_at.since(due_at).as_millis()).unwrap_or(usize::MAX);
+        if let (Some(of_key), Some(less)) = (delivered.borrow_mut().get_mut(at), left.get().checked_sub(1)) {
+            *of_key += 1;
+            left.set(less);
+        }
+    };
+    load.consume(messages, seen).await?;
+    let of_one = (messages / 2) as f64 / f64::from(WEIGHTS * (WEIGHTS + 1) / 2);
+    let off = |(count, weight): (&usize, u32)| 100.0 * (*count as f64 / (of_one * f64::from(weight)) - 1.0).abs();
+    let most = delivered.borrow().iter().zip(1..).map(off).fold(0.0, f64::max);
+    bench.note(("weights", format!("keys of weight 1 to {WEIGHTS}")), "% off at most", most, None);
+    target.delete(&topic).await
 }
 
 async fn burst(bench: &Bench, target: &Target, topic: TopicName, way: &str) -> Result<(), Failure> {

@@ -130,6 +130,9 @@ impl Bench {
             if self.plan.wants("keys") {
                 fair::keys(self).await?;
             }
+            if self.plan.wants("weights") {
+                fair::weights(self).await?;
+            }
         }
         if self.plan.wants("pending") {
             latency::pending(self).await?;
@@ -222,6 +225,8 @@ Measures:
   keys                --pending messages of 1, 100, 10,000 and 1,000,000 keys, due at the same
                       instant, in the two kinds of groups: messages a second, and the time and
                       memory of Redis; only when named
+  weights             --pending messages of ten keys of weight 1 to 10: by how many percent the share
+                      of a key is off while each has messages; only when named
 
 A ratio compares with bare commands to the same Redis without scripts, a file that is fsynced, or
 GET /livez of the same broker, measured in the same round. Run it on a machine, and a Redis, that
@@ -245,7 +250,7 @@ pub(crate) struct BenchArgs {
     /// Messages of a throughput run, 100 to 1,000,000
     #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(100..=1_000_000))]
     messages: u32,
-    /// Messages of `pending`, `fleet`, `fair` and `keys`, 1,000 to 10,000,000; 50 times `--messages` if it is not given
+    /// Messages of `pending`, `fleet`, `fair`, `keys` and `weights`, 1,000 to 10,000,000; 50 times `--messages` if it is not given
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1_000..=10_000_000))]
     pending: Option<u32>,
     /// Bytes of a payload, 1 to 65,536
@@ -256,7 +261,7 @@ pub(crate) struct BenchArgs {
     partitions: u16,
     /// Only this measure; may be repeated
     #[arg(long, value_name = "MEASURE")]
-    #[arg(value_parser = ["push", "drain", "life", "cost", "lateness", "burst", "pending", "scale", "fleet", "fair", "keys"])]
+    #[arg(value_parser = ["push", "drain", "life", "cost", "lateness", "burst", "pending", "scale", "fleet", "fair", "keys", "weights"])]
     only: Vec<String>,
     #[command(flatten)]
     print: PrintArgs,
@@ -322,7 +327,8 @@ impl Plan {
             + of("scale", scale::AXES)
             + of("fleet", 1)
             + of("fair", 2)
-            + of("keys", fair::spreads(self.pending).count());
+            + of("keys", fair::spreads(self.pending).count())
+            + of("weights", 1);
         round * self.rounds + of("pending", levels(self.pending))
     }
 }

@@ -166,12 +166,12 @@ impl KeySettings {
 impl Descriptor {
     /// Whether the keys of a group take turns.
     pub fn is_fair(&self, group: &GroupName) -> bool {
-        self.subscriptions.get(group).is_some_and(|subscription| !subscription.fair.is_none())
+        self.subscriptions.get(group).is_some_and(|subscription| subscription.is_fair())
     }
 
     /// Nothing if the group is not fair.
     pub fn key_settings(&self, group: &GroupName) -> Option<KeySettings> {
-        let subscription = self.subscriptions.get(group).filter(|subscription| !subscription.fair.is_none())?;
+        let subscription = self.subscriptions.get(group).filter(|subscription| subscription.is_fair())?;
         let in_flight = subscription.key_max_in_flight.and_then(NonZeroU32::new);
         let limits = KeyLimits { in_flight, rate: subscription.key_rate };
         let (exceptions, weights) = (subscription.key_limits.clone(), subscription.weights.clone());

@@ -32,8 +32,9 @@ pub struct Subscription {
     /// `None` is always open.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub window: Option<DeliveryWindow>,
-    #[serde(skip_serializing_if = "Fairness::is_none")]
-    pub fair: Fairness,
+    /// `None` until somebody has said it: then a message of an SQS client may make it fair.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fair: Option<Fairness>,
     /// Deliveries of one key in flight, at most; only in a fair group.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key_max_in_flight: Option<u32>,
@@ -51,11 +52,10 @@ pub struct Subscription {
 }
 
 /// Whether the keys of a group take turns.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Fairness {
     /// The message that is due first is delivered first.
-    #[default]
     None,
     /// Each key that has due messages has its share, however many another one has. Not with an ordering.
     Key,
@@ -69,10 +69,6 @@ impl Fairness {
             Fairness::None => "none",
             Fairness::Key => "key",
         }
-    }
-
-    pub fn is_none(&self) -> bool {
-        *self == Fairness::None
     }
 
     /// Errors: `Invalid` for another word.
@@ -122,6 +118,10 @@ impl Subscription {
         self.pause(now).or_else(|| self.closed(now))
     }
 
+    pub fn is_fair(&self) -> bool {
+        self.fair == Some(Fairness::Key)
+    }
+
     fn pause(&self, now: Timestamp) -> Option<Rest> {
         self.paused.filter(|pause| pause.until.is_none_or(|until| until > now)).map(Rest::Paused)
     }
@@ -168,11 +168,11 @@ impl Descriptor {
     }
 
     pub(super) fn check_subscriptions(&self) -> Result<()> {
-        if self.is_ordered() && self.subscriptions.values().any(|subscription| !subscription.fair.is_none()) {
+        if self.is_ordered() && self.subscriptions.values().any(Subscription::is_fair) {
             let why = "is not for a topic with ordering, in which a key that waits holds up no other; leave `fair` out";
             return Err(Error::wrong(Fault::Exclusive, "fair", why));
         }
-        for group in self.subscriptions.values().filter(|group| group.fair.is_none()) {
+        for group in self.subscriptions.values().filter(|group| !group.is_fair()) {
             let by_key = [
                 ("key_max_in_flight", group.key_max_in_flight.is_some(), "0"),
                 ("key_rate", group.key_rate.is_some(), "0"),

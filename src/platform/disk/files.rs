@@ -10,6 +10,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FallocateFlags, OFlags, fallocate};
+use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use crate::model::error::{Error, Kind, Result};
@@ -196,9 +197,18 @@ impl ReserveFile {
 }
 
 /// # Errors: `Full` when fewer bytes are free than reserved: a failed write on a full disk stops sled until it is opened
-/// again, and draining needs space too. An unknown amount is not refused.
+/// again, and draining needs space too. `Unavailable` when the directory was removed: its open files can be written, and are gone with this
+/// process. An unknown amount is not refused.
 pub(crate) fn check_room(dir: &Path, reserve_bytes: u64) -> Result<()> {
-    free_bytes(dir).map_or(Ok(()), |free| check_free(dir, free, reserve_bytes))
+    match rustix::fs::statvfs(dir) {
+        Err(Errno::NOENT) => {
+            let why =
+                format!("{} was removed, and what is written to it now is lost: restart this broker", dir.display());
+            Err(Error::unavailable(why))
+        }
+        Err(_) => Ok(()),
+        Ok(disk) => check_free(dir, disk.f_bavail.saturating_mul(disk.f_frsize), reserve_bytes),
+    }
 }
 
 fn check_free(dir: &Path, free: u64, reserve_bytes: u64) -> Result<()> {
@@ -223,6 +233,15 @@ mod tests {
 
     fn kind(outcome: io::Result<()>) -> Option<ErrorKind> {
         outcome.err().map(|error| error.kind())
+    }
+
+    #[test]
+    fn removed_directory_takes_nothing() -> io::Result<()> {
+        let dir = tempfile::tempdir()?;
+        assert_eq!(check_room(dir.path(), 0), Ok(()));
+        let refused = check_room(&dir.path().join("wal"), 0).map_err(|error| error.detail().to_owned());
+        assert!(refused.is_err_and(|why| why.contains("was removed")));
+        Ok(())
     }
 
     #[test]

@@ -14,7 +14,7 @@ use tokio::sync::{Mutex, watch};
 
 use super::address::Address;
 use super::confirmed::{Confirmation, ConfirmedConnection, Unconfirmed};
-use super::histories::another_process;
+use super::histories::{another_process, is_another};
 use super::info::{self, History, Info};
 use super::scripts::{COMMAND, Script, ScriptCall, text};
 use super::sentinel::PrimaryDiscovery;
@@ -210,7 +210,11 @@ impl Connection {
             pipeline.add_command(Cmd::clone(command));
         });
         let count = commands.iter().flatten().count();
-        let mut sent = self.pipeline((number, made.connection), &pipeline, count).await.into_iter();
+        let sent = self.pipeline((number, made.connection.clone()), &pipeline, count).await;
+        if sent.iter().any(|answer| answer.as_ref().is_ok_and(is_another)) {
+            self.leave_if_renamed(number, &made).await;
+        }
+        let mut sent = sent.into_iter();
         let answer = |is_sent: bool| match is_sent {
             true => sent.next().unwrap_or_else(|| Err(failure::silent())),
             false => Ok(another_process()),
@@ -231,10 +235,11 @@ impl Connection {
     async fn ask_once(&self, call: &ScriptCall) -> Result<Value> {
         let (number, made) = self.connect_after(call.losses).await?;
         let Some(command) = call.for_process(&made.process) else { return Ok(another_process()) };
-        match self.confirms(call.script) {
-            true => self.confirm((number, made), vec![redis::cmd("ASKING"), command.into_owned()]).await,
-            false => self.after_asking((number, made.connection), &command).await,
-        }
+        let answer = match self.confirms(call.script) {
+            true => self.confirm((number, made.clone()), vec![redis::cmd("ASKING"), command.into_owned()]).await,
+            false => self.after_asking((number, made.connection.clone()), &command).await,
+        };
+        self.seen(answer, number, &made).await
     }
 
     /// Sends a command behind `ASKING`, to a node that is about to get the slot.
@@ -277,9 +282,31 @@ impl Connection {
     async fn send_call(&self, call: &ScriptCall) -> Result<Value> {
         let (number, made) = self.connect_after(call.losses).await?;
         let Some(command) = call.for_process(&made.process) else { return Ok(another_process()) };
-        match self.confirms(call.script) {
-            true => Box::pin(self.confirm((number, made), vec![command.into_owned()])).await,
-            false => self.answer((number, made.connection), &command).await,
+        let answer = match self.confirms(call.script) {
+            true => Box::pin(self.confirm((number, made.clone()), vec![command.into_owned()])).await,
+            false => self.answer((number, made.connection.clone()), &command).await,
+        };
+        self.seen(answer, number, &made).await
+    }
+
+    /// The answer to a call, after a look at the process if it was meant for another history.
+    async fn seen(&self, answer: Result<Value>, number: u64, made: &Made) -> Result<Value> {
+        if answer.as_ref().is_ok_and(is_another) {
+            Box::pin(self.leave_if_renamed(number, made)).await;
+        }
+        answer
+    }
+
+    /// Leaves a connection that was made to a process of another name than it has by now: with newer connections other brokers say that name,
+    /// and each would end the histories of the other one in turn, call by call.
+    async fn leave_if_renamed(&self, number: u64, made: &Made) {
+        let asked = (number, made.connection.clone());
+        let answer = self.answer(asked, redis::cmd("INFO").arg(&["server", "replication"])).await;
+        if let Ok(answer) = answer.and_then(text)
+            && info::process_in(&answer) != made.process
+        {
+            tracing::info!(location = %made.location, "Redis has another replication id: a new connection is made");
+            self.drop_connection(number).await;
         }
     }
 

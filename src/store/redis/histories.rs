@@ -3,7 +3,7 @@
 //! process in which that began. So any call finds that Redis was emptied, restarted or replaced, however it came to that, and what
 //! was lost is a comparison: of the count that the broker was answered with the one at which the history ended.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
@@ -22,8 +22,9 @@ use crate::store::{not_stored_yet, random_text};
 #[derive(Debug, Default)]
 pub(super) struct Histories {
     known: RwLock<BTreeMap<TopicName, BTreeMap<Partition, Arc<Known>>>>,
-    /// Partitions that lost something that this broker was answered, until all of it is restored.
-    lost: Mutex<BTreeSet<(TopicName, Partition)>>,
+    /// Partitions that lost something that this broker was answered, until all of it is restored; each with the newest generation of its
+    /// topic under which that was.
+    lost: Mutex<BTreeMap<(TopicName, Partition), u64>>,
 }
 
 #[derive(Debug)]
@@ -35,17 +36,36 @@ pub(super) struct Known {
     count: AtomicU64,
     /// How many losses had been suspected when that was.
     losses: AtomicU64,
+    /// The newest generation of the topic under which this broker was answered here, or in an earlier history of the partition; 0 before the
+    /// first such answer.
+    generation: AtomicU64,
+}
+
+/// How far a partition has answered.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Answered {
+    pub(super) count: u64,
+    /// How many losses had been suspected when it was asked.
+    pub(super) losses: u64,
+    /// Under which generation of its topic; 0 for a call that names none.
+    pub(super) generation: u64,
 }
 
 impl Known {
-    pub(super) fn new(history: &str, count: u64, losses: u64) -> Known {
+    fn new(history: &str, Answered { count, losses, generation }: Answered) -> Known {
         let process = Arc::from(history.get(..PROCESS_LENGTH).unwrap_or_default());
-        Known { history: Arc::from(history), process, count: AtomicU64::new(count), losses: AtomicU64::new(losses) }
+        let (count, losses, generation) = (AtomicU64::new(count), AtomicU64::new(losses), AtomicU64::new(generation));
+        Known { history: Arc::from(history), process, count, losses, generation }
     }
 
-    fn answered(&self, count: u64, losses: u64) {
+    fn answered(&self, Answered { count, losses, generation }: Answered) {
         self.count.fetch_max(count, Ordering::Relaxed);
         self.losses.fetch_max(losses, Ordering::Relaxed);
+        self.generation.fetch_max(generation, Ordering::Relaxed);
+    }
+
+    fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Relaxed)
     }
 
     pub(super) fn process(&self) -> Arc<str> {
@@ -87,13 +107,16 @@ impl Histories {
         true
     }
 
-    /// A deleted topic that is made again has new histories once its tombstone is gone.
-    pub(super) fn forget(&self, topic: &TopicName) {
-        self.known.write().unwrap_or_else(PoisonError::into_inner).remove(topic);
-        self.lost().retain(|(of, _)| of != topic);
+    /// A topic was deleted at this generation: it has nothing to lose, and once its tombstone is gone its partitions would look like lost
+    /// ones. If Redis has lost that another topic of the name was made since, what this broker was answered for that one stays.
+    pub(super) fn forget(&self, topic: &TopicName, deleted_at: u64) {
+        if let Some(partitions) = self.known.write().unwrap_or_else(PoisonError::into_inner).get_mut(topic) {
+            partitions.retain(|_, known| known.generation() > deleted_at);
+        }
+        self.lost().retain(|(of, _), generation| of != topic || *generation > deleted_at);
     }
 
-    pub(super) fn lost(&self) -> MutexGuard<'_, BTreeSet<(TopicName, Partition)>> {
+    pub(super) fn lost(&self) -> MutexGuard<'_, BTreeMap<(TopicName, Partition), u64>> {
         self.lost.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -116,7 +139,8 @@ impl Shared {
         generation: u64,
         make: impl Fn(&str) -> Result<ScriptCall>,
     ) -> Result<Value> {
-        Ok(self.eval_sent(topic, partition, |known| known_call(generation, known, &make)).await?.1)
+        let make = |known: Option<&Arc<Known>>| known_call(generation, known, &make);
+        Ok(self.eval_sent(topic, partition, generation, make).await?.1)
     }
 
     /// Makes a call as [`Shared::eval_known`] does, of a script that says what time it is: the time is observed, and taken off the answer.
@@ -127,7 +151,8 @@ impl Shared {
         generation: u64,
         make: impl Fn(&str) -> Result<ScriptCall>,
     ) -> Result<(String, Reply)> {
-        let (sent, answer) = self.eval_sent(topic, partition, |known| known_call(generation, known, &make)).await?;
+        let make = |known: Option<&Arc<Known>>| known_call(generation, known, &make);
+        let (sent, answer) = self.eval_sent(topic, partition, generation, make).await?;
         self.read(sent, answer)
     }
 
@@ -135,13 +160,15 @@ impl Shared {
         &self,
         topic: &TopicName,
         partition: Partition,
+        generation: u64,
         make: impl Fn(Option<&Arc<Known>>) -> Result<ScriptCall>,
     ) -> Result<(Instant, Value)> {
         loop {
             let (losses, sent) = (self.losses.borrow().count, self.clock.local().instant());
             let known = self.histories.of(topic, partition);
             let answer = self.connection.eval(&make(known.as_ref())?).await?;
-            if let Some(answer) = self.known_answer(topic, partition, (known, losses), answer).await? {
+            let asked = Answered { count: 0, losses, generation };
+            if let Some(answer) = self.known_answer(topic, partition, (known, asked), answer).await? {
                 return Ok((sent, answer));
             }
         }
@@ -153,7 +180,7 @@ impl Shared {
         &self,
         topic: &TopicName,
         partition: Partition,
-        (known, losses): (Option<Arc<Known>>, u64),
+        (known, asked): (Option<Arc<Known>>, Answered),
         mut answer: Value,
     ) -> Result<Option<Value>> {
         if is_another(&answer) {
@@ -161,7 +188,7 @@ impl Shared {
             return Ok(None);
         }
         let Some(count) = take_count(&mut answer) else { return Ok(Some(answer)) };
-        self.answered(topic, partition, known, (count, losses)).await?;
+        self.answered(topic, partition, known, Answered { count, ..asked }).await?;
         Ok(Some(answer))
     }
 
@@ -190,7 +217,7 @@ impl Shared {
             call.only_in(known.map(|known| known.process()));
             Ok(call)
         };
-        self.eval_sent(topic, *partition, make).await
+        self.eval_sent(topic, *partition, 0, make).await
     }
 
     /// Notes the count that a call was answered in a history. If the partition was compared meanwhile, it is once more.
@@ -199,10 +226,10 @@ impl Shared {
         topic: &TopicName,
         partition: Partition,
         known: Option<Arc<Known>>,
-        (count, losses): (u64, u64),
+        answered: Answered,
     ) -> Result<()> {
         let Some(known) = known else { return Ok(()) };
-        known.answered(count, losses);
+        known.answered(answered);
         match is_same(self.histories.of(topic, partition).as_ref(), Some(&known)) {
             true => Ok(()),
             false => self.compare(topic, partition, Some(known)).await,
@@ -290,10 +317,11 @@ impl Shared {
         if !history.is_empty() && history.len() != HISTORY_LENGTH {
             return Err(Error::corrupt("a partition has no history: another version of dwell made it"));
         }
-        let after = (!history.is_empty()).then(|| Known::new(&history, count, losses));
+        let generation = known.as_ref().map_or(0, |known| known.generation());
+        let after = (!history.is_empty()).then(|| Known::new(&history, Answered { count, losses, generation }));
         let was_current = self.histories.replace(topic, partition, known.as_ref(), after);
         let Some(known) = known.filter(|_| is_lost) else { return Ok(Compared::Kept) };
-        if self.lose(topic, partition) {
+        if self.lose(topic, partition, generation) {
             tracing::warn!(%topic, %partition, "Redis lost data: a partition does not have what it answered");
             self.metrics.store.losses.inc();
         }
@@ -304,18 +332,19 @@ impl Shared {
     }
 
     /// Answers whether it is the first one of a loss.
-    fn lose(&self, topic: &TopicName, partition: Partition) -> bool {
+    fn lose(&self, topic: &TopicName, partition: Partition, generation: u64) -> bool {
         let mut lost = self.histories.lost();
         let is_first = lost.is_empty();
-        lost.insert((topic.clone(), partition));
+        let newest = lost.entry((topic.clone(), partition)).or_default();
+        *newest = generation.max(*newest);
         is_first
     }
 
     /// Notes the history of a partition that was shown a descriptor, which may have made it.
-    pub(super) fn shown(&self, topic: &TopicName, partition: Partition, history: &str, losses: u64) {
+    pub(super) fn shown(&self, topic: &TopicName, partition: Partition, history: &str, shown: Answered) {
         let known = self.histories.of(topic, partition);
         if known.as_ref().is_none_or(|known| *known.history != *history) {
-            self.histories.replace(topic, partition, known.as_ref(), Some(Known::new(history, 0, losses)));
+            self.histories.replace(topic, partition, known.as_ref(), Some(Known::new(history, shown)));
         }
     }
 }

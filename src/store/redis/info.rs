@@ -37,7 +37,7 @@ pub(super) struct Info {
     pub(super) is_primary: bool,
     /// Whether it refuses writes that too few replicas would get.
     waits_for_replicas: bool,
-    /// Its run and its replication history: either changes when it may have lost something.
+    /// Changes when it may have lost something: see [`identity`].
     pub(super) identity: String,
     pub(super) offset: u64,
     confirmation: Confirmation,
@@ -130,6 +130,27 @@ pub(super) fn memory_of<'a>(field: impl Fn(&str) -> &'a str) -> NodeMemory {
     }
 }
 
+/// The run of a Redis and, if it was a replica once, its replication history: then its data was another one's, whatever the run had before.
+/// A primary that always was one gets another replication id too, with its first replica and when it has had none for an hour. But
+/// it loses nothing with that, and has no second id then.
+fn identity<'a>(field: impl Fn(&str) -> &'a str) -> String {
+    let (run, second) = (field("run_id"), field("master_replid2"));
+    let was_a_replica = second.is_empty() || second.bytes().any(|digit| digit != b'0');
+    if was_a_replica { format!("{run}/{}", field("master_replid")) } else { run.to_owned() }
+}
+
+/// The name of a process in histories: 12 characters that change with its identity.
+fn process_of(identity: &str) -> Arc<str> {
+    let digest = sha1_smol::Sha1::from(identity).digest().to_string();
+    Arc::from(digest.get(..PROCESS_LENGTH).unwrap_or_default())
+}
+
+/// The process that Redis is by now, from what it answers to `INFO server replication`.
+pub(super) fn process_in(text: &str) -> Arc<str> {
+    let fields = fields(text);
+    process_of(&identity(|name| fields.get(name).copied().unwrap_or_default()))
+}
+
 impl Info {
     fn read(text: &str, fsync: Option<String>) -> Info {
         let fields = fields(text);
@@ -143,16 +164,14 @@ impl Info {
             replicas: field("connected_slaves").parse().unwrap_or(0),
             // The field is there only if `min-replicas-to-write` is set.
             waits_for_replicas: fields.contains_key("min_slaves_good_slaves"),
-            identity: format!("{}/{}", field("run_id"), field("master_replid")),
+            identity: identity(field),
             offset: field("master_repl_offset").parse().unwrap_or(0),
             confirmation: Confirmation::default(),
         }
     }
 
-    /// The name of its process in histories: 12 characters that change with its run and its replication history.
     pub(super) fn process(&self) -> Arc<str> {
-        let digest = sha1_smol::Sha1::from(&self.identity).digest().to_string();
-        Arc::from(digest.get(..PROCESS_LENGTH).unwrap_or_default())
+        process_of(&self.identity)
     }
 
     /// Errors: `Invalid` for one that must not be used.
@@ -414,6 +433,9 @@ mod tests {
         let fit = Info::read(NEW, Some("always".to_owned()));
         assert_eq!(fit.check(), Ok(()));
         assert_eq!((fit.identity.as_str(), fit.offset), ("a/b", 17));
+        let identity = |second: &str| Info::read(&format!("{NEW}master_replid2:{second}\r\n"), None).identity;
+        // The first replica, or none for an hour, changes the id of a primary, and leaves no second one.
+        assert_eq!((identity("0000"), identity("00c0")), ("a".to_owned(), "a/b".to_owned()));
         for (from, to, says) in
             [("7.2.4", "6.2.14", "6.2.14 is too old"), ("noeviction", "volatile-ttl", "volatile-ttl")]
         {

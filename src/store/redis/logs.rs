@@ -232,7 +232,7 @@ impl LogTarget for Redis {
     }
 
     fn may_lack(&self, topic: &TopicName, partition: Partition) -> bool {
-        self.histories.of(topic, partition).is_none() || self.histories.lost().contains(&(topic.clone(), partition))
+        self.histories.of(topic, partition).is_none() || self.histories.lost().contains_key(&(topic.clone(), partition))
     }
 
     fn has_lost(&self) -> bool {

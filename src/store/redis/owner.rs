@@ -10,7 +10,7 @@ use bytes::Bytes;
 use redis::Value;
 
 use super::Shared;
-use super::histories::{Known, is_another};
+use super::histories::{Answered, Known, is_another};
 use super::keys::GroupPartitionKeys;
 use super::scripts::{Reply, SCRIPTS, Script, ScriptCall, time_of};
 use crate::codec::{Failure, body_version, decode_body, decode_history, encode_attempt, encode_dead, encode_failure};
@@ -322,7 +322,7 @@ impl Owner for RedisOwner {
         let (mut reply, known) = self.known_answer(call).await?;
         self.positions.forget(settlement);
         let count = reply.maybe_number()?.unwrap_or_default();
-        self.shared.answered(&topic, partition, known, (count, losses)).await
+        self.shared.answered(&topic, partition, known, Answered { count, losses, generation: 0 }).await
     }
 
     async fn start(&mut self, charges: &[Charge]) -> Result<()> {

@@ -10,7 +10,7 @@ use futures_util::future::try_join_all;
 use redis::Value;
 
 use super::failure::is_too_few;
-use super::histories::{Known, REMEMBERED_TRIED, four_by_chance, known_call, sixteen_digits};
+use super::histories::{Answered, Known, REMEMBERED_TRIED, four_by_chance, known_call, sixteen_digits};
 use super::keys::GroupPartitionKeys;
 use super::scripts::{Reply, SCRIPTS, ScriptCall, maybe_text};
 use super::{Redis, Shared, ms};
@@ -37,6 +37,7 @@ impl store::Topics for Redis {
     }
 
     async fn create(&self, wanted: &Descriptor) -> Result<Descriptor> {
+        wanted.check()?;
         let losses = self.losses.borrow().count;
         match self.topic(&wanted.topic).await? {
             Some(there) => Ok(there),
@@ -45,6 +46,7 @@ impl store::Topics for Redis {
     }
 
     async fn update(&self, wanted: &Descriptor) -> Result<Descriptor> {
+        wanted.check()?;
         let Some(there) = self.topic(&wanted.topic).await? else {
             return Err(Error::not_found(format!("there is no topic {}", wanted.topic)));
         };
@@ -78,9 +80,8 @@ impl Shared {
     /// The descriptor of a topic, or its tombstone for as long as there is one.
     pub(super) async fn topic_or_tombstone(&self, topic: &TopicName) -> Result<Option<Descriptor>> {
         let there = self.copy(topic, HOME).await?;
-        if there.as_ref().is_some_and(|there| there.deleted) {
-            // It has nothing to lose: once its tombstone is gone, too, the partitions would look like lost ones.
-            self.histories.forget(topic);
+        if let Some(tombstone) = there.as_ref().filter(|there| there.deleted) {
+            self.histories.forget(topic, tombstone.generation);
         }
         Ok(there)
     }
@@ -199,7 +200,7 @@ impl Shared {
             published => published?,
         }
         self.delete_data(tombstone).await?;
-        self.histories.forget(&tombstone.topic);
+        self.histories.forget(&tombstone.topic, tombstone.generation);
         self.connection.call(redis::cmd("SREM").arg(self.keys.topics()).arg(tombstone.topic.as_str())).await?;
         if self.topic_or_tombstone(&tombstone.topic).await?.is_some_and(|there| !there.deleted) {
             self.add_to_list(&tombstone.topic).await?;
@@ -327,8 +328,9 @@ impl Shared {
         let calls = shows.iter().zip(&known).map(call).collect::<Result<Vec<_>>>()?;
         let answers = self.connection.eval_all(&SCRIPTS.merge_descriptor, calls).await;
         for ((show, known), answer) in shows.iter().zip(known).zip(answers) {
-            let other = match self.known_answer(&descriptor.topic, show.partition, (known, losses), answer?).await? {
-                Some(answer) => self.shown_answer(&descriptor.topic, show.partition, losses, answer)?,
+            let asked = Answered { count: 0, losses, generation: descriptor.generation };
+            let other = match self.known_answer(&descriptor.topic, show.partition, (known, asked), answer?).await? {
+                Some(answer) => self.shown_answer(descriptor, show.partition, losses, answer)?,
                 None => self.show(descriptor, show).await?,
             };
             if other.is_some() {
@@ -344,7 +346,7 @@ impl Shared {
         let losses = self.losses.borrow().count;
         let make = |known: &str| self.show_call(descriptor, show, known);
         let answer = self.eval_known(&descriptor.topic, show.partition, descriptor.generation, make).await?;
-        self.shown_answer(&descriptor.topic, show.partition, losses, answer)
+        self.shown_answer(descriptor, show.partition, losses, answer)
     }
 
     fn show_call(&self, descriptor: &Descriptor, show: &Show, known: &str) -> Result<ScriptCall> {
@@ -367,7 +369,7 @@ impl Shared {
 
     fn shown_answer(
         &self,
-        topic: &TopicName,
+        Descriptor { topic, generation, .. }: &Descriptor,
         partition: Partition,
         losses: u64,
         answer: Value,
@@ -378,7 +380,7 @@ impl Shared {
         if !is_in_place && instead.is_empty() {
             return Err(Error::stale(format!("topic {topic} was deleted or lost meanwhile; load it again")));
         }
-        self.shown(topic, partition, &history, losses);
+        self.shown(topic, partition, &history, Answered { count: 0, losses, generation: *generation });
         if is_in_place { Ok(None) } else { read(&instead).map(Some) }
     }
 

@@ -81,6 +81,10 @@ async fn dead_letters_are_moved_back(store: &Store) -> Outcome {
             json!({"SourceArn": DEAD, "DestinationArn": "arn:aws:sqs:r:0:absent"}),
             "The resource that you specified for the DestinationArn parameter doesn't exist.",
         ),
+        (
+            json!({"SourceArn": DEAD, "DestinationArn": DEAD}),
+            "Source queue arn and destination queue arn cannot be the same.",
+        ),
     ] {
         assert_eq!(dwell.refused("StartMessageMoveTask", ask).await?.2, why);
     }

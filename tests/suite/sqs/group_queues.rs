@@ -14,8 +14,8 @@ stories! {
 /// A request of the native API, and its status and body.
 async fn native(dwell: &Broker, line: &str, body: Value) -> Outcome<(u16, Value)> {
     let (method, path) = line.split_once(' ').ok_or("no path")?;
-    let request = dwell.client.request(method.parse()?, format!("{}{path}", dwell.base)).json(&body);
-    let response = request.send().await?;
+    let request = dwell.client.request(method.parse()?, format!("{}{path}", dwell.base));
+    let response = if body.is_null() { request } else { request.json(&body) }.send().await?;
     let status = response.status().as_u16();
     let bytes = response.bytes().await?;
     Ok((status, serde_json::from_slice(&bytes).unwrap_or_default()))

@@ -157,7 +157,7 @@ async fn deleted_queue_does_not_exist(store: &Store) -> Outcome {
 }
 
 async fn strict_limits_are_those_of_aws(store: &Store) -> Outcome {
-    let strict = |sqs: &mut dwell::sqs::SqsOptions| sqs.strict = true;
+    let strict = |sqs: &mut dwell::sqs::SqsOptions| (sqs.strict, sqs.celery_eta) = (true, true);
     let dwell = Broker::start_with(store, |options| options.sqs.iter_mut().for_each(strict)).await?;
     let url = dwell.queue("orders", json!({})).await?;
     let send = |secs: i64| json!({"QueueUrl": url, "MessageBody": "x", "DelaySeconds": secs});
@@ -167,6 +167,12 @@ async fn strict_limits_are_those_of_aws(store: &Store) -> Outcome {
         let expected = "parameter DelaySeconds is invalid. Reason: DelaySeconds must be >= 0 and <= 900.";
         assert_eq!(why, format!("Value {wrong} for {expected}"));
     }
+    // The eta of a message of Celery is a delay, too.
+    let task = json!({"headers": {"task": "t", "eta": "2091-01-02T03:04:05+00:00"}, "body": "W10=", "properties": {}});
+    let entry = |id: &str, body: String| json!({"Id": id, "MessageBody": body});
+    let entries = [entry("now", "x".to_owned()), entry("late", task.to_string())];
+    let sent = dwell.tell("SendMessageBatch", json!({"QueueUrl": url, "Entries": entries})).await?;
+    assert_eq!((&sent["Successful"][0]["Id"], &sent["Failed"][0]["Id"]), (&json!("now"), &json!("late")), "{sent}");
     dwell.tell("DeleteQueue", json!({"QueueUrl": url})).await?;
     assert_eq!(dwell.refused("CreateQueue", json!({"QueueName": "orders"})).await?.0, "QueueDeletedRecently");
     Ok(())

@@ -409,6 +409,12 @@ async fn a_message_group_makes_a_standard_queue_fair(store: &Store) -> Outcome {
         before += 1;
     }
     assert!(before < 40, "{before} messages of others came before it");
+    // Who says that it is not to be fair decides it.
+    let place = format!("{}/v1/topics/orders/groups/default", dwell.base);
+    let changed = dwell.client.put(place).json(&json!({"fair": "none"})).send().await?;
+    assert_eq!(changed.status().as_u16(), 200);
+    send(Some("quiet"), 0..1).await?;
+    assert_eq!(group().await?["fair"], Value::Null);
     Ok(())
 }
 

@@ -570,7 +570,7 @@ async fn bench_scale_covers_every_dimension() -> Result<()> {
 #[tokio::test]
 async fn bench_of_fair_groups_compares_with_a_group_that_is_not_fair() -> Result<()> {
     let redis = RedisServer::start().await?;
-    let only = ["--only", "fair", "--only", "keys", "--redis", &redis.url()];
+    let only = ["--only", "fair", "--only", "keys", "--only", "weights", "--redis", &redis.url()];
     let rows = benched(&Shell::without_broker()?, &only)?;
     let measured = [
         ("fair", "fair, last quiet key"),
@@ -583,6 +583,7 @@ async fn bench_of_fair_groups_compares_with_a_group_that_is_not_fair() -> Result
         let compared = rows.iter().find(|row| (row.0.as_str(), row.1.as_str()) == (measure, way));
         assert!(compared.is_some_and(|row| row.3.is_some()), "{measure}, {way}: {rows:?}");
     }
+    assert!(rows.iter().any(|row| row.0 == "weights" && row.1 == "keys of weight 1 to 10"), "{rows:?}");
     assert_eq!(redis.keys().await?, [""; 0]);
     Ok(())
 }

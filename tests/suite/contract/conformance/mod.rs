@@ -117,7 +117,7 @@ contract! { [embedded, redis, simulated, buffered, redis_as_user, redis_over_tls
         push_with_an_older_descriptor_is_refused, owner_keeps_its_partition_across_an_update,
         new_group_gets_later_pushes_only, deleted_topic_is_removed_with_its_messages,
         recreated_topic_has_a_new_identity, lost_topic_is_recreated_but_a_deleted_one_is_not, topics_are_listed_by_name,
-        late_deletion_spares_the_recreated_topic;
+        late_deletion_spares_the_recreated_topic, topic_past_its_limits_is_refused;
     topic_move: moved_message_is_unchanged_in_the_partition_of_its_key, move_skips_in_flight_messages_and_is_per_group,
         concurrent_moves_duplicate_nothing, move_to_a_changed_topic_is_refused_and_resumable;
     cron_jobs: cron_job_update_needs_the_current_version, occurrence_fires_once_even_after_consumption,

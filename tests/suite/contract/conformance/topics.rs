@@ -1,7 +1,10 @@
 use std::task::Poll;
 
+use std::num::NonZeroU16;
+
 use dwell::broker::{Options, Precondition};
 use dwell::model::error::{Error, Kind, Result};
+use dwell::model::limits::PARTITIONS_MAX;
 use dwell::model::message::{GroupName, TopicName};
 use dwell::model::topic::{Descriptor, Pause, Rate, Settings, Subscription};
 use dwell::store::{PartitionStats, Pushed};
@@ -227,4 +230,18 @@ pub(super) async fn late_deletion_spares_the_recreated_topic(world: World) -> Re
         Ok(Some(()))
     })
     .await
+}
+
+pub(super) async fn topic_past_its_limits_is_refused(world: World) -> Result<()> {
+    let partitions =
+        |count: u16| Settings { partitions: NonZeroU16::new(count).unwrap_or(NonZeroU16::MIN), ..Settings::default() };
+    let wide = Descriptor::new(TopicName::new("wide")?, partitions(PARTITIONS_MAX + 1));
+    assert_eq!(kind_of(world.store.topics.create(&wide).await), Some(Kind::Invalid));
+    assert_eq!(world.store.topics.topic(&wide.topic).await?, None);
+    let there = world.topic("orders").await?.descriptor;
+    let mut without_groups = there.clone();
+    without_groups.groups.clear();
+    assert_eq!(kind_of(world.store.topics.update(&without_groups).await), Some(Kind::Invalid));
+    assert_eq!(world.store.topics.topic(&there.topic).await?, Some(there));
+    Ok(())
 }

@@ -108,7 +108,8 @@ async fn no_route_reads_a_body_before_the_gate() -> Outcome {
             // So that the walk shows something: who is let in is asked for the body, if there is one.
             let line = about(action, "absent");
             let first = Sent::head(&dwell, &line, Some(token("admin")), &headers).await?.first(&line).await?;
-            assert_eq!(first == 100, has_body(&action), "{line}: {first}");
+            // One that changes something and has no fields takes no other body than `{}`.
+            assert_eq!(first == 100, action.method != "GET", "{line}: {first}");
         }
     }
     for action in dwell::sqs::actions() {

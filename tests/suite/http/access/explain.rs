@@ -61,3 +61,30 @@ async fn keys_of_a_fair_group_are_for_those_who_may_list_messages() -> Outcome {
     }
     Ok(())
 }
+
+/// An id that several messages have is ambiguous. Which keys they have is for those who may list them.
+#[tokio::test]
+async fn keys_of_an_ambiguous_id_are_for_those_who_may_list_messages() -> Outcome {
+    let (dwell, _dir) = asking().await?;
+    let send = async |line: String, of: &str| dwell.send(dwell.request(&line)?.bearer_auth(token(of)).body("x")).await;
+    dwell.send(dwell.request(&format!("PUT {TOPIC}"))?.bearer_auth(token("admin"))).await?;
+    let mut stored = 0;
+    for key in ["alice", "bob", "carol", "dave"] {
+        // Two in one partition cannot have one id.
+        let pushed = send(format!("POST {TOPIC}/messages?id=m&delay=1h&key={key}"), "producer").await?;
+        stored += usize::from(pushed.status < 300);
+    }
+    assert!(stored > 1);
+    for (of, sees) in [("viewer", false), ("producer", false), ("consumer", true), ("both", true), ("admin", true)] {
+        for line in [format!("GET {TOPIC}/messages/m/explain"), format!("GET {TOPIC}/messages/m")] {
+            let said = send(line.clone(), of).await?;
+            if said.status == 403 {
+                assert_eq!((of, line.ends_with("/m")), ("viewer", true));
+                continue;
+            }
+            assert_eq!(said.status, 409, "{of}: {said:?}");
+            assert_eq!(said.body.to_string().contains("there is one with each of: the key"), sees, "{of}: {said:?}");
+        }
+    }
+    Ok(())
+}

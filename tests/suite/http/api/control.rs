@@ -32,7 +32,7 @@ async fn cancel_works_while_waiting_and_not_in_flight() -> Outcome {
 
     assert_eq!(push(&dwell, "id=a", "again").await?.status, 201);
     let receipt = dwell.receipt("orders").await?;
-    for (method, body) in [("DELETE", json!(null)), ("PATCH", json!({"delay": "0s"}))] {
+    for (method, body) in [("DELETE", json!({})), ("PATCH", json!({"delay": "0s"}))] {
         let refused = dwell.send(dwell.request(&format!("{method} {A}"))?.json(&body)).await?;
         assert_eq!((refused.status, &refused.body["type"]), (409, &json!("urn:dwell:error:conflict")), "{refused:?}");
         assert_eq!(refused.body["groups"], groups("in_flight"));

@@ -101,6 +101,8 @@ async fn group_bodies_are_parsed_strictly() -> Outcome {
     let pause = "POST /v1/topics/orders/groups/default/pause";
     assert_eq!(refused(pause, json!({"for": "1m", "until": "2026-01-02T03:04:05Z"})).await?, 422);
     assert_eq!(refused(pause, json!({"for": "-1m"})).await?, 422);
+    assert_eq!(refused(pause, json!({"for": "0s"})).await?, 422);
+    assert_eq!(refused(pause, json!({"until": "2020-01-02T03:04:05Z"})).await?, 422);
     assert_eq!(refused(pause, json!({"for": "3651d"})).await?, 422);
     assert_eq!(dwell.ask(&format!("{pause}?for=1m")).await?.status, 422);
     assert_eq!(dwell.ask("GET /v1/topics/orders/groups").await?.body["groups"][0]["state"], "active");
@@ -314,5 +316,27 @@ async fn wrong_window_is_refused_at_its_field() -> Outcome {
     }
     let groups = dwell.ask("GET /v1/topics/orders/groups").await?.body;
     assert_eq!(groups["groups"][0], json!({"group": "default", "state": "active"}));
+    Ok(())
+}
+
+/// What is moved to a topic that is made for it is not delivered by that.
+#[tokio::test]
+async fn limits_and_pauses_move_with_a_topic() -> Outcome {
+    let dwell = Served::start().await?;
+    let group = "/v1/topics/orders/groups/default";
+    for id in ["a", "b", "c", "d"] {
+        dwell.tell("POST /v1/topics/orders/messages", json!({"payload": "x", "id": id})).await?;
+    }
+    dwell.tell(&format!("PUT {group}"), json!({"rate": 1.0, "max_in_flight": 8})).await?;
+    dwell.tell(&format!("POST {group}/pause"), json!({})).await?;
+    let moved = dwell.tell("POST /v1/topics/orders/move", json!({"to": "moved"})).await?;
+    assert_eq!((&moved["done"], &moved["moved"]), (&json!(true), &json!(4)), "{moved}");
+    let there = dwell.ask("GET /v1/topics/moved/groups/default").await?.body;
+    assert_eq!((&there["state"], &there["rate"], &there["max_in_flight"]), (&json!("paused"), &json!(1.0), &json!(8)));
+    let reserved = dwell.tell("POST /v1/topics/moved/groups/default/reserve", json!({"max": 4})).await?;
+    assert_eq!(reserved["deliveries"], json!([]));
+    let request = dwell.request("POST /v1/topics/orders/move")?.json(&json!({"to": "wide", "partitions": 1_025}));
+    let refused = dwell.send(request).await?;
+    assert_eq!((refused.status, &refused.body["errors"][0]["pointer"]), (422, &json!("/partitions")), "{refused:?}");
     Ok(())
 }

@@ -133,3 +133,71 @@ async fn misspelt_path_and_parameter_are_named() -> Outcome {
     assert!(wait.body["detail"].as_str().is_some_and(|detail| !detail.contains("mean")), "{wait:?}");
     Ok(())
 }
+
+/// What a request says is done, or it is refused: a field, a header or a condition that nobody looks at would be lost without a word.
+#[tokio::test]
+async fn nothing_that_a_request_says_is_ignored() -> Outcome {
+    let dwell = Served::start().await?;
+    for line in
+        ["PUT /v1/topics/orders", "PUT /v1/topics/orders/groups/audit", "POST /v1/topics/orders/groups/audit/pause"]
+    {
+        assert!(dwell.ask(line).await?.status < 300, "{line}");
+    }
+    let cron = json!({"every": "1h", "payload": "x"});
+    assert_eq!(dwell.tell("PUT /v1/topics/orders/cron/hourly", cron).await?["name"], "hourly");
+    let changes = [
+        "POST /v1/topics/orders/groups/audit/resume",
+        "POST /v1/topics/orders/groups/audit/verify",
+        "POST /v1/topics/orders/groups/audit/stream",
+        "POST /v1/topics/orders/cron/hourly/pause",
+        "DELETE /v1/topics/orders/cron/hourly",
+        "DELETE /v1/topics/orders/messages/m",
+        "DELETE /v1/topics/orders/groups/audit",
+        "DELETE /v1/topics/orders",
+    ];
+    for line in changes {
+        refused(&dwell, line, r#"{"dry_run": true}"#, 422, "unknown field `dry_run`").await?;
+        refused(&dwell, line, "{", 400, "is not JSON").await?;
+        let compressed = dwell.request(line)?.header("content-encoding", "gzip").body("x");
+        assert_eq!(dwell.send(compressed).await?.status, 415, "{line}");
+        let plain = dwell.request(line)?.header("content-type", "text/plain").body("x");
+        assert_eq!(dwell.send(plain).await?.status, 415, "{line}");
+        for condition in ["if-match", "if-none-match", "if-unmodified-since"] {
+            if condition == "if-match" && line == "DELETE /v1/topics/orders" {
+                continue;
+            }
+            let answer = dwell.send(dwell.request(line)?.header(condition, "\"1\"")).await?;
+            let detail = answer.body["detail"].as_str().unwrap_or_default();
+            assert!(
+                answer.status == 422 && detail.contains("is a condition that this request does not check"),
+                "{line}: {answer:?}"
+            );
+        }
+    }
+    let there = dwell.ask("GET /v1/topics/orders/groups/audit").await?;
+    assert_eq!((there.status, &there.body["state"]), (200, &json!("paused")));
+    assert_eq!(dwell.ask("GET /v1/topics/orders/cron/hourly").await?.body["state"], "active");
+    // `{}` has no fields.
+    let resumed = dwell.tell("POST /v1/topics/orders/groups/audit/resume", json!({})).await?;
+    assert_eq!(resumed["state"], "active");
+
+    let batch = json!({"messages": [{"payload": "a"}]});
+    for (header, value) in
+        [("idempotency-key", "k"), ("dwell-delay", "30m"), ("dwell-meta-a", "b"), ("dwell-raw", "true")]
+    {
+        let request = dwell.request("POST /v1/topics/orders/messages/batch")?.header(header, value);
+        let answer = dwell.send(request.header("content-type", "application/json").body(batch.to_string())).await?;
+        assert_eq!(
+            (answer.status, &answer.body["errors"][0]["code"]),
+            (422, &json!("unknown")),
+            "{header}: {answer:?}"
+        );
+    }
+    for conflict in ["replace", "debounce", "reject"] {
+        let push = format!("POST /v1/topics/orders/messages?conflict={conflict}");
+        let answer = dwell.send(dwell.request(&push)?.header("idempotency-key", "k").body("x")).await?;
+        assert_eq!((answer.status, &answer.body["errors"][0]["code"]), (422, &json!("exclusive")), "{answer:?}");
+    }
+    assert_eq!(dwell.counts("orders").await?, [0, 0, 0, 0]);
+    Ok(())
+}

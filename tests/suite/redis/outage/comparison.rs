@@ -7,8 +7,9 @@ use dwell::model::message::{MessageId, TopicName};
 use dwell::store::Pushed;
 
 use super::journal::WINDOW;
+use super::replicas::follows;
 use super::{Dwell, Outage};
-use crate::support::{Mode, RedisServer, eventually, scratch};
+use crate::support::{Mode, RedisServer, eventually, free_port, scratch};
 
 const COMPARED: &str = "dwell_restore_seconds_count";
 
@@ -22,6 +23,57 @@ impl Dwell {
         eventually("it is compared", async || Ok((self.metric(COMPARED)? > before).then_some(()))).await?;
         self.recovered().await
     }
+}
+
+/// Pushes and deliveries go on at brokers with older and with newer connections, and none of them finds a loss again and again.
+async fn agree(outage: &Outage, older: &Dwell, losses_max: f64) -> Result<()> {
+    let dir = scratch()?;
+    let newer = outage.dwell_in(dir.path(), outage.redis.url(), false).await?;
+    let mut ids = Vec::new();
+    for n in 0..20 {
+        for (name, dwell) in [("older", older), ("newer", &newer)] {
+            ids.push(format!("{name}{n}"));
+            dwell.push_one("orders", &format!("{name}{n}")).await?;
+        }
+    }
+    let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+    older.delivers("orders", &ids).await?;
+    for dwell in [older, &newer] {
+        let losses = dwell.metric(LOSSES)?;
+        assert!(losses <= losses_max, "{losses}");
+    }
+    newer.close().await
+}
+
+#[tokio::test]
+async fn first_replica_of_a_redis_is_no_loss() -> Result<()> {
+    let port = free_port()?;
+    let tcp = ["--save", "", "--repl-diskless-sync-delay", "0", "--bind", "127.0.0.1", "--port"];
+    let redis = RedisServer::start_with(&[&tcp[..], &[&port]].concat()).await?;
+    let outage = Outage { journal: Some(WINDOW), ..Outage::with(redis)? };
+    let older = outage.dwell().await?;
+    older.push_one("orders", "first").await?;
+    older.delivers("orders", &["first"]).await?;
+    older.recovered().await?;
+    let _replica = RedisServer::start_with(&["--save", "", "--replicaof", "127.0.0.1", &port]).await?;
+    follows(&outage.redis).await?;
+    agree(&outage, &older, 0.0).await?;
+    assert_eq!(older.metric(REPLAYED)?, 0.0);
+    older.close().await
+}
+
+/// It may have had the data of another one meanwhile, so it counts as another process.
+#[tokio::test]
+async fn redis_that_was_a_replica_for_a_moment_has_one_name() -> Result<()> {
+    let outage = Outage { journal: Some(WINDOW), ..Outage::begin().await? };
+    let older = outage.dwell().await?;
+    older.push_one("orders", "first").await?;
+    older.delivers("orders", &["first"]).await?;
+    older.recovered().await?;
+    outage.redis.ask::<String>("REPLICAOF 127.0.0.1 1").await?;
+    outage.redis.ask::<String>("REPLICAOF NO ONE").await?;
+    agree(&outage, &older, 1.0).await?;
+    older.close().await
 }
 
 #[tokio::test]

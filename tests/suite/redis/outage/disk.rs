@@ -45,6 +45,27 @@ async fn unwritable_wal_blocks_no_push_to_redis_and_buffers_none() -> Result<()>
     dwell.close().await
 }
 
+/// Files that are removed can be written, and are gone with the process.
+#[tokio::test]
+async fn removed_wal_takes_no_push() -> Result<()> {
+    let outage = Outage::begin().await?;
+    let dwell = outage.dwell().await?;
+    assert_eq!(dwell.push_one("orders", "a").await?.pushed, Pushed::Stored);
+    std::fs::remove_dir_all(outage.dir.path().join("wal")).map_err(failed("the WAL"))?;
+    assert_eq!(dwell.push_one("orders", "b").await?.pushed, Pushed::Stored);
+    outage.proxy.set(Mode::Refuse);
+    eventually("the reason is known", async || match dwell.push_one("orders", "c").await {
+        Ok(outcome) => Err(dwell::model::error::Error::bug(format!("{outcome:?}"))),
+        Err(error) => Ok(error.detail().contains("was removed").then_some(())),
+    })
+    .await?;
+    let health = dwell.broker().health().await;
+    assert!(!health.ready, "{health:?}");
+    outage.proxy.set(Mode::Pass);
+    dwell.delivers("orders", &["a", "b"]).await?;
+    dwell.close().await
+}
+
 #[tokio::test]
 async fn unwritable_journal_fails_no_push_and_is_reported() -> Result<()> {
     let outage = Outage { journal: Some(std::time::Duration::from_secs(60)), ..Outage::begin().await? };
