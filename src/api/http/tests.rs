@@ -174,7 +174,7 @@ async fn errors_outside_the_body_name_parameter_or_header() -> Outcome {
         ),
     ];
     for (line, name, code) in cases {
-        let (status, _, problem) = ask(&line, &[], if line.contains("/stream") { "" } else { "x" }).await?;
+        let (status, _, problem) = ask(&line, &[], if line.starts_with(push) { "x" } else { "" }).await?;
         let error = &problem["errors"][0];
         assert_eq!(
             (status, &error["parameter"], &error["code"]),

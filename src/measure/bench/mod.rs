@@ -225,8 +225,8 @@ Measures:
   keys                --pending messages of 1, 100, 10,000 and 1,000,000 keys, due at the same
                       instant, in the two kinds of groups: messages a second, and the time and
                       memory of Redis; only when named
-  weights             --pending messages of ten keys of weight 1 to 10: by how many percent the share
-                      of a key is off while each has messages; only when named
+  weights             --pending messages of ten keys of weight 1 to 10: by how many percent a share
+                      is off while each key has messages; only when named
 
 A ratio compares with bare commands to the same Redis without scripts, a file that is fsynced, or
 GET /livez of the same broker, measured in the same round. Run it on a machine, and a Redis, that
