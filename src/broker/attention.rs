@@ -113,6 +113,17 @@ impl Concern {
     }
 }
 
+/// Messages that a broker had when it ended without a stop, and that nobody has taken over: only a consumer makes another broker do that.
+fn left_behind(topic: &TopicName, group: &GroupName, stats: &[&(GroupPartition, PartitionStats)]) -> Option<Concern> {
+    let unowned = stats.iter().filter(|(_, stats)| stats.owner.is_none());
+    let left = unowned.map(|(_, stats)| stats.in_flight).sum::<u64>();
+    (left > 0).then(|| {
+        let left = counted(left, "message");
+        let cause = format!("{left} were in flight at a broker that is gone: delivered again once a consumer asks");
+        Concern::of(ConcernKind::NoConsumer, topic, Some(group), cause)
+    })
+}
+
 /// Facts about a process and its machine.
 #[derive(Debug, Clone, Copy)]
 struct ProcessFacts {
@@ -294,7 +305,10 @@ impl Broker {
                     let cause = format!("paused until {until}, with {}", counted(ready, "ready message"));
                     concerns.push(Concern::of(ConcernKind::Paused, topic, Some(group), cause));
                 }
-                None => concerns.extend(self.lateness_of(descriptor, group, &of_group, ready).await?),
+                None => {
+                    let late = self.lateness_of(descriptor, group, &of_group, ready).await?;
+                    concerns.extend(late.or_else(|| left_behind(topic, group, &of_group)));
+                }
             }
             concerns.extend(self.recent_deaths(group, &of_group).await?);
         }

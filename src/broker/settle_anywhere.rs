@@ -3,6 +3,8 @@
 //! anywhere", says why no verdict is wrong.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::future::pending;
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt, join, try_join_all};
@@ -264,6 +266,7 @@ impl Broker {
         let mut perhaps_received = false;
         let (mut repeat, mut look_again) = (REPEAT_AFTER, LOOK_AGAIN_AFTER);
         let of_owner = |verdicts: Vec<Verdict>| at.iter().copied().zip(verdicts.into_iter().map(Ruling::of)).collect();
+        let mut attending: Option<BoxFuture<'_, Infallible>> = None;
         loop {
             let sent = tokio::select! {
                 sent = question.send(owner) => sent,
@@ -283,7 +286,11 @@ impl Broker {
                 self.metrics.remote.request(answered.is_some());
                 return answered.map_or(rulings, of_owner);
             }
+            if matches!(sent, Ok(false)) && attending.is_none() && self.is_unowned(place, items, until).await {
+                attending = Some(self.attend(place).boxed());
+            }
             tokio::select! {
+                Some(never) = async { Some(attending.as_mut()?.await) } => match never {},
                 verdicts = question.answer() => {
                     self.metrics.remote.request(true);
                     self.remote.silent.answered(owner);
@@ -323,6 +330,32 @@ impl Broker {
             (*at, Ruling::about(verdict, member.filter(|_| !perhaps_received)))
         };
         Some(items.iter().map(ruling).collect())
+    }
+
+    /// Whether nobody has the lease of any of these partitions: their owner ended without a stop, and only a member of the group with
+    /// consumers takes them over.
+    async fn is_unowned(&self, (topic, group): TopicGroup<'_>, items: &[Item], until: Instant) -> bool {
+        let look = async {
+            let descriptor = self.topics.group(topic, group).await?;
+            let of_group = |(_, receipt): &Item| descriptor.group_partition(receipt.partition, group);
+            self.store.reads.stats(&items.iter().map(of_group).collect::<Vec<_>>()).await
+        };
+        tokio::select! {
+            stats = look => stats.is_ok_and(|stats| stats.iter().all(|stats| stats.owner.is_none())),
+            () = self.clock().sleep_until(until) => false,
+        }
+    }
+
+    /// Takes part in the group until it is dropped, so that its partitions get an owner, which knows what became of a delivery.
+    async fn attend(&self, (topic, group): TopicGroup<'_>) -> Infallible {
+        let joined = async {
+            let descriptor = self.topics.group(topic, group).await?;
+            self.groups.join(&descriptor, group)
+        };
+        if let Ok(delivery) = joined.await {
+            delivery.attend().await;
+        }
+        pending().await
     }
 
     pub(super) async fn answer_others(&self, stop: CancellationToken) {

@@ -231,6 +231,13 @@ impl GroupDelivery {
         Ok(self.wait_for(None, want, until).await)
     }
 
+    /// Takes part in the group until it is dropped, as with a consumer that waits and takes nothing: so what nobody owns gets an owner.
+    pub async fn attend(&self) {
+        let _waiting = self.demand.wait(0);
+        self.signal_all();
+        self.closed.cancelled().await;
+    }
+
     fn admit(&self) -> Result<()> {
         match self.demand.waiting() {
             ..WAITERS_MAX => Ok(()),

@@ -85,6 +85,7 @@ fn find<T: DeserializeOwned + PartialSchema, M>(
     if !raw.get().starts_with('{') {
         return Ok(());
     }
+    let mut has_less = false;
     for _ in 0..ROUNDS.min(1 + ROUNDS_BYTES_MAX / bytes.len()) {
         let read: Result<Object<T>, _> = serde_path_to_error::deserialize(&repaired);
         let errors = match read.map(|Object(value)| meaning(value)) {
@@ -96,9 +97,12 @@ fn find<T: DeserializeOwned + PartialSchema, M>(
         for error in errors {
             let error = as_given(error, &repaired);
             let (place, fault) = (error.pointer().unwrap_or_default().to_owned(), error.fault());
-            // An error of the whole body may follow from a replaced value.
-            let is_new = (!place.is_empty() || faults.is_empty()) && faults.add(error);
-            is_changed |= neutralize(&mut repaired, &place, &schema, fault == Fault::Exclusive || !is_new);
+            // An error of the whole body may follow from a replaced value, and a missing field from one that was taken out.
+            let may_follow = place.is_empty() && !faults.is_empty() || has_less && fault == Fault::Missing;
+            let is_new = !may_follow && faults.add(error);
+            let takes_out = fault == Fault::Exclusive || !is_new;
+            let is_neutral = neutralize(&mut repaired, &place, &schema, takes_out);
+            (is_changed, has_less) = (is_changed || is_neutral, has_less || is_neutral && takes_out);
         }
         if !is_changed {
             return Ok(());

@@ -140,12 +140,19 @@ pub(super) async fn no_route(uri: Uri) -> Problem {
         shorter if shorter.starts_with("/v1/") && shorter != path => {
             format!("; without the slash at its end it is {shorter:?}")
         }
+        path if is_of_sqs(path) => "; for an SQS client start dwell with `--sqs`".to_owned(),
         bare if bare.starts_with("/topics") || bare.starts_with("/brokers") => {
             format!("; paths of the API begin with /v1: \"/v1{bare}\"")
         }
         _ => String::new(),
     };
     Problem::new(Class::Verb(Kind::NotFound), format!("there is nothing at {path:?}{hint}"))
+}
+
+/// Whether a path is one of SQS: an account of 12 digits, and a name.
+fn is_of_sqs(path: &str) -> bool {
+    let parts = path.strip_prefix('/').and_then(|path| path.split_once('/'));
+    parts.is_some_and(|(account, _)| account.len() == 12 && account.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 pub(super) async fn no_method(method: Method, path: Option<MatchedPath>, uri: Uri) -> Problem {

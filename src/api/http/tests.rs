@@ -102,6 +102,7 @@ async fn unknown_routes_and_resources_get_a_problem() -> Outcome {
     refused("GET /v2/topics", &[], "", (404, "not-found", "\"/v2/topics\"")).await?;
     refused("GET /v1/topics/", &[], "", (404, "not-found", "")).await?;
     refused("PATCH /v1/topics/orders", &[], "", (405, "method-not-allowed", "PATCH")).await?;
+    refused("POST /000000000000/orders", &[], "", (404, "not-found", "start dwell with `--sqs`")).await?;
     refused("POST /", &[], "", (405, "method-not-allowed", "for an SQS client start dwell with `--sqs`")).await?;
     refused("GET /healthz", &[], "", (404, "not-found", "readiness is at /readyz")).await?;
     let (status, headers, _) = ask("GET /", &[], "").await?;
@@ -173,6 +174,9 @@ async fn errors_outside_the_body_name_parameter_or_header() -> Outcome {
             "exclusive",
         ),
     ];
+    let late = r#"{"due_at": "2020-01-01T00:00:00Z"}"#;
+    let (_, _, problem) = ask("PATCH /v1/topics/orders/messages/a", &[], late).await?;
+    assert_eq!(problem["errors"].as_array().map(Vec::len), Some(1), "{problem}");
     for (line, name, code) in cases {
         let (status, _, problem) = ask(&line, &[], if line.starts_with(push) { "x" } else { "" }).await?;
         let error = &problem["errors"][0];

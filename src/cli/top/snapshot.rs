@@ -293,14 +293,14 @@ impl Condition {
         partitions: &[PartitionState],
     ) -> Condition {
         let is_late = counts.oldest_ready_age_ms.is_some_and(|age| age >= LATE);
-        let mut own = partitions.iter().filter(|partition| partition.group == *group);
+        let unowned = || partitions.iter().filter(|partition| partition.group == *group && partition.owner.is_none());
         match state {
             "paused" => Condition::Paused,
             "closed" => Condition::Closed,
             "copying" => Condition::Copying,
-            _ if is_late && own.any(|partition| partition.counts.ready > 0 && partition.owner.is_none()) => {
-                Condition::NoConsumer
-            }
+            _ if is_late && unowned().any(|partition| partition.counts.ready > 0) => Condition::NoConsumer,
+            // Their broker ended without a stop, and only a consumer makes another one take over.
+            _ if unowned().any(|partition| partition.counts.in_flight > 0) => Condition::NoConsumer,
             _ if is_late => Condition::Late,
             _ if counts.dead > 0 => Condition::DeadLetters,
             _ if counts.live() > 0 => Condition::Fine,
@@ -397,12 +397,15 @@ mod tests {
             [PartitionState { partition: 0, group, counts, next_due_at: None, owner: owner.map(str::to_owned) }]
         };
         let (owned, unowned) = (partition(Some("a")), partition(None));
+        let mut left = partition(None);
+        left[0].counts = Counts { in_flight: 1, ..Counts::default() };
         for (state, totals, partitions, word) in [
             ("active", total(0, 0, None), &owned, "empty"),
             ("active", total(1, 0, age(4)), &unowned, "ok"),
             ("active", total(1, 1, age(4)), &owned, "dead letters"),
             ("active", total(1, 1, age(5)), &owned, "late"),
             ("active", total(1, 1, age(5)), &unowned, "no consumer"),
+            ("active", total(0, 1, None), &left, "no consumer"),
             ("paused", total(1, 1, age(5)), &unowned, "paused"),
             ("closed", total(1, 1, age(5)), &unowned, "closed"),
             ("copying", total(0, 0, None), &owned, "copying"),

@@ -114,7 +114,12 @@ pub(super) fn header(state: &State) -> Vec<Line> {
 fn owners(state: &State) -> Line {
     let owners = state.total().depth.map(|depth| depth.owners).unwrap_or_default();
     if owners.is_empty() {
-        return Line::of(Ink::Dim, "no broker owns a partition: there are no consumers");
+        let is_known = state.reading.as_ref().is_none_or(|reading| reading.is_store_up);
+        let why = match is_known {
+            true => "no broker owns a partition: there are no consumers",
+            false => "the owners of partitions are not known while Redis does not answer",
+        };
+        return Line::of(Ink::Dim, why);
     }
     let owned = owners.iter().map(|(owner, partitions)| format!("{owner} {}", thousands(*partitions)));
     let text = format!("partitions of {}: ", counted(owners.len() as u64, "broker"));

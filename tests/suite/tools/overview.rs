@@ -301,7 +301,7 @@ async fn a_broker_that_ended_without_a_stop_needs_attention(world: World) -> Res
     let ttl = Duration::from_secs(1);
     let mut gone = topic.acquire(&partition, &member("gone"), ttl).await?;
     assert_eq!(gone.reserve(up_to(1)).await?.messages.len(), 1);
-    assert_eq!(shop.attention().await?.0, Vec::<&str>::new(), "the other broker has its lease");
+    assert!(!shop.attention().await?.0.contains(&"broker_gone"), "nobody has taken over");
     drop(gone);
     world.pass(2_000);
     let mut taken = Vec::new();

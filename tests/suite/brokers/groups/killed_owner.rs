@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use dwell::model::error::Result;
 use rustix::process::Signal;
+use serde_json::json;
 
 use super::TTL;
 use super::fleet::{Fleet, ORDERS};
@@ -47,4 +48,25 @@ async fn killed_owner_is_replaced_and_its_late_acks_are_stale() -> Result<()> {
         assert!(wild.is_empty(), "{wild:?}");
     })
     .await
+}
+
+/// The only consumer settles before it polls again, at another broker: nobody else makes somebody take over.
+#[tokio::test]
+async fn settlement_finds_out_that_the_owner_is_gone_though_nobody_consumes() -> Result<()> {
+    let (_fleet, members) = Fleet::with(1, &["a", "b"]).await?;
+    members[0].push(ORDERS, &[json!({"id": "m", "payload": "m"}), json!({"id": "n", "payload": "n"})]).await?;
+    let held = members[1].take(ORDERS, 2).await?;
+    members[1].signal(Signal::KILL)?;
+    eventually("somebody is told", async || {
+        let all = members[0].ask("GET /v1/attention").await?;
+        let causes = all["attention"].as_array().into_iter().flatten();
+        let mut causes = causes.filter_map(|item| item["cause"].as_str());
+        Ok(causes.any(|cause| cause.starts_with("2 messages were in flight at a broker that is gone")).then_some(()))
+    })
+    .await?;
+    let verdicts = members[0].ack(ORDERS, &held).await?;
+    assert_eq!(verdicts, ["stale", "stale"]);
+    let again = members[0].take(ORDERS, 2).await?;
+    assert!(again.iter().all(|taken| taken.attempt == 2));
+    Ok(())
 }
