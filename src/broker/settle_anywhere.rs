@@ -232,9 +232,7 @@ impl Broker {
         items: &[Item],
         until: Instant,
     ) -> Option<BTreeMap<Partition, OwnerRecord>> {
-        let mut partitions: Vec<Partition> = items.iter().map(|(_, receipt)| receipt.partition).collect();
-        partitions.sort_unstable();
-        partitions.dedup();
+        let partitions = partitions_of(items);
         if partitions.is_empty() {
             return Some(BTreeMap::new());
         }
@@ -337,8 +335,8 @@ impl Broker {
     async fn is_unowned(&self, (topic, group): TopicGroup<'_>, items: &[Item], until: Instant) -> bool {
         let look = async {
             let descriptor = self.topics.group(topic, group).await?;
-            let of_group = |(_, receipt): &Item| descriptor.group_partition(receipt.partition, group);
-            self.store.reads.stats(&items.iter().map(of_group).collect::<Vec<_>>()).await
+            let of_group = |partition| descriptor.group_partition(partition, group);
+            self.store.reads.stats(&partitions_of(items).into_iter().map(of_group).collect::<Vec<_>>()).await
         };
         tokio::select! {
             stats = look => stats.is_ok_and(|stats| stats.iter().all(|stats| stats.owner.is_none())),
@@ -384,6 +382,14 @@ impl Broker {
             }
         }
     }
+}
+
+/// Each once.
+fn partitions_of(items: &[Item]) -> Vec<Partition> {
+    let mut partitions: Vec<Partition> = items.iter().map(|(_, receipt)| receipt.partition).collect();
+    partitions.sort_unstable();
+    partitions.dedup();
+    partitions
 }
 
 /// Whether the epoch of a receipt is over, as the owner record of its partition says; `None` is one without an epoch.

@@ -519,7 +519,6 @@ impl Broker {
         };
         let subscriptions = from.subscriptions.iter().map(born_with_it).collect();
         let wanted = Descriptor { groups: from.groups.clone(), subscriptions, ..Descriptor::new(to.clone(), settings) };
-        wanted.check()?;
         let there = self.store.topics.create(&wanted).await?;
         let is = there.settings.partitions;
         if partitions.is_some_and(|partitions| partitions != is) {

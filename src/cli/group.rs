@@ -309,21 +309,20 @@ fn described(described: &GroupDescription) -> String {
     format!("{}: {}\n\n{partitions}{members}{keys}", group.group, state(group))
 }
 
-/// The limit for which the next message of a key waits, and until when.
-pub(super) fn waits_for(KeyState { reason, until, .. }: &KeyState) -> String {
+/// A key, what it has ready and in flight, and the limit for which its next message waits.
+pub(super) fn key_cells(KeyState { key, ready, in_flight, reason, until }: &KeyState) -> [String; 4] {
     let until = until.map_or(String::new(), |until| format!(" until {until}"));
-    reason.as_ref().map_or("-".to_owned(), |reason| format!("{}{until}", reason.replace('_', " ")))
+    let waits = reason.as_ref().map_or("-".to_owned(), |reason| format!("{}{until}", reason.replace('_', " ")));
+    let key = key.clone().unwrap_or_else(|| "(none)".to_owned());
+    [key, thousands(*ready), thousands(*in_flight), waits]
 }
 
 fn keys(keys: &GroupKeys) -> String {
-    let row = |of: &KeyState| {
-        let key = of.key.clone().unwrap_or_else(|| "(none)".to_owned());
-        [key, thousands(of.ready), thousands(of.in_flight), waits_for(of)]
-    };
     let known = if keys.complete { "" } else { "; not all partitions have an owner that answered" };
     let shown = keys.busiest.len() as u64;
     let more = if keys.count > shown { format!(", the busiest {shown}") } else { String::new() };
-    let busiest = output::table(["key", "ready", "in flight", "waits for"], keys.busiest.iter().map(row), &[1, 2]);
+    let busiest =
+        output::table(["key", "ready", "in flight", "waits for"], keys.busiest.iter().map(key_cells), &[1, 2]);
     let busiest = if keys.busiest.is_empty() { String::new() } else { format!("\n{busiest}") };
     let count = counted(keys.count, "key");
     format!("{count} with messages due or in flight{more}{known}{busiest}{}", paused(keys))

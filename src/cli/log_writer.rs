@@ -99,7 +99,7 @@ mod tests {
 
     use super::*;
 
-    /// Takes what it is given once the lock is free, or refuses all of it.
+    /// Takes what it is given once the lock is free.
     struct Slow(Arc<Mutex<Vec<u8>>>);
 
     impl Write for Slow {

@@ -114,7 +114,8 @@ impl Sqs {
     async fn be_fair(&self, queue: &Queue) {
         let Queue { topic, group, descriptor, .. } = queue;
         let may_be = !descriptor.is_ordered() && descriptor.groups.contains(group);
-        if !may_be || descriptor.subscription(group).fair.is_some() {
+        let is_said = descriptor.subscriptions.get(group).is_some_and(|subscription| subscription.fair.is_some());
+        if !may_be || is_said {
             return;
         }
         let request = GroupRequest { fair: Some(Fairness::Key), ..GroupRequest::default() };

@@ -102,10 +102,10 @@ fn describe_actions(document: &mut Document) {
         let requirement = |scope: Scope| SecurityRequirement::new(scope.name(), [""; 0]);
         // A broker without tokens needs none: what generates clients asks for no token that nobody has.
         let without = (!sufficient.is_empty()).then(SecurityRequirement::default);
+        operation.security = Some(sufficient.into_iter().map(requirement).chain(without).collect());
         if actions::has_no_body(action) {
             operation.responses.responses.extend(NoBodyProblem::responses());
         }
-        operation.security = Some(sufficient.into_iter().map(requirement).chain(without).collect());
     }
 }
 

@@ -8,7 +8,7 @@ use dwell_client::wire::topics::Counts;
 use super::snapshot::{Condition, Described, TopicRates};
 use super::state::{Depth, Mode, Opened, Row, State};
 use super::table::{Column, Ink, Line, STATE, columns, head_line, line, number, sparkline, text};
-use crate::cli::group::waits_for;
+use crate::cli::group::key_cells;
 use crate::cli::output::{bytes, span};
 use crate::model::spelling::{counted, thousands};
 use crate::model::time::short_span;
@@ -241,12 +241,10 @@ fn group_rows(described: &Described, group: &Group, rates: Option<TopicRates>) -
 }
 
 fn key_row(group: &str, state: &KeyState) -> (Ink, Ink, Vec<String>) {
-    let KeyState { key, ready, in_flight, .. } = state;
-    let none = String::new;
-    let cells = [none(), group.to_owned(), "key".to_owned(), none(), thousands(*ready), none(), thousands(*in_flight)];
-    let name = key.clone().unwrap_or_else(|| "(none)".to_owned());
+    let ([key, ready, in_flight, waits], none) = (key_cells(state), String::new);
     let ink = if state.reason.is_some() { Ink::Odd } else { Ink::Plain };
-    (Ink::Plain, ink, cells.into_iter().chain([none(), none(), none(), none(), waits_for(state), name]).collect())
+    let counts = [none(), group.to_owned(), "key".to_owned(), none(), ready, none(), in_flight];
+    (Ink::Plain, ink, counts.into_iter().chain([none(), none(), none(), none(), waits, key]).collect())
 }
 
 fn counted_cells((group, counts): (&str, &Counts), partition: String, more: [String; 4]) -> Vec<String> {

@@ -152,8 +152,11 @@ fn holder_in(locks: &str, (major, minor): (u32, u32), inode: u64) -> Option<u32>
 }
 
 pub(crate) fn free_bytes(path: &Path) -> Option<u64> {
-    let disk = rustix::fs::statvfs(path).ok()?;
-    Some(disk.f_bavail.saturating_mul(disk.f_frsize))
+    free_of(path).ok()
+}
+
+fn free_of(path: &Path) -> rustix::io::Result<u64> {
+    rustix::fs::statvfs(path).map(|disk| disk.f_bavail.saturating_mul(disk.f_frsize))
 }
 
 /// Bytes of a disk that are set aside in a file, and given up when it is so full that not even a drain could write.
@@ -200,14 +203,14 @@ impl ReserveFile {
 /// again, and draining needs space too. `Unavailable` when the directory was removed: its open files can be written, and are gone with this
 /// process. An unknown amount is not refused.
 pub(crate) fn check_room(dir: &Path, reserve_bytes: u64) -> Result<()> {
-    match rustix::fs::statvfs(dir) {
+    match free_of(dir) {
         Err(Errno::NOENT) => {
             let why =
                 format!("{} was removed, and what is written to it now is lost: restart this broker", dir.display());
             Err(Error::unavailable(why))
         }
         Err(_) => Ok(()),
-        Ok(disk) => check_free(dir, disk.f_bavail.saturating_mul(disk.f_frsize), reserve_bytes),
+        Ok(free) => check_free(dir, free, reserve_bytes),
     }
 }
 

@@ -210,10 +210,8 @@ impl Connection {
             pipeline.add_command(Cmd::clone(command));
         });
         let count = commands.iter().flatten().count();
-        let sent = self.pipeline((number, made.connection.clone()), &pipeline, count).await;
-        if sent.iter().any(|answer| answer.as_ref().is_ok_and(is_another)) {
-            self.leave_if_renamed(number, &made).await;
-        }
+        let sent = self.pipeline((number, made.connection), &pipeline, count).await;
+        self.look_at_name(&sent, number).await;
         let mut sent = sent.into_iter();
         let answer = |is_sent: bool| match is_sent {
             true => sent.next().unwrap_or_else(|| Err(failure::silent())),
@@ -236,10 +234,11 @@ impl Connection {
         let (number, made) = self.connect_after(call.losses).await?;
         let Some(command) = call.for_process(&made.process) else { return Ok(another_process()) };
         let answer = match self.confirms(call.script) {
-            true => self.confirm((number, made.clone()), vec![redis::cmd("ASKING"), command.into_owned()]).await,
-            false => self.after_asking((number, made.connection.clone()), &command).await,
+            true => self.confirm((number, made), vec![redis::cmd("ASKING"), command.into_owned()]).await,
+            false => self.after_asking((number, made.connection), &command).await,
         };
-        self.seen(answer, number, &made).await
+        self.look_at_name(std::slice::from_ref(&answer), number).await;
+        answer
     }
 
     /// Sends a command behind `ASKING`, to a node that is about to get the slot.
@@ -283,25 +282,26 @@ impl Connection {
         let (number, made) = self.connect_after(call.losses).await?;
         let Some(command) = call.for_process(&made.process) else { return Ok(another_process()) };
         let answer = match self.confirms(call.script) {
-            true => Box::pin(self.confirm((number, made.clone()), vec![command.into_owned()])).await,
-            false => self.answer((number, made.connection.clone()), &command).await,
+            true => Box::pin(self.confirm((number, made), vec![command.into_owned()])).await,
+            false => self.answer((number, made.connection), &command).await,
         };
-        self.seen(answer, number, &made).await
+        self.look_at_name(std::slice::from_ref(&answer), number).await;
+        answer
     }
 
-    /// The answer to a call, after a look at the process if it was meant for another history.
-    async fn seen(&self, answer: Result<Value>, number: u64, made: &Made) -> Result<Value> {
-        if answer.as_ref().is_ok_and(is_another) {
-            Box::pin(self.leave_if_renamed(number, made)).await;
+    /// Looks at the name of the process if one of these calls met another history than it named.
+    async fn look_at_name(&self, answers: &[Result<Value>], number: u64) {
+        if answers.iter().any(|answer| answer.as_ref().is_ok_and(is_another)) {
+            Box::pin(self.leave_if_renamed(number)).await;
         }
-        answer
     }
 
     /// Leaves a connection that was made to a process of another name than it has by now: with newer connections other brokers say that name,
     /// and each would end the histories of the other one in turn, call by call.
-    async fn leave_if_renamed(&self, number: u64, made: &Made) {
-        let asked = (number, made.connection.clone());
-        let answer = self.answer(asked, redis::cmd("INFO").arg(&["server", "replication"])).await;
+    async fn leave_if_renamed(&self, number: u64) {
+        let made = self.current.lock().await.connection.clone();
+        let Some(made) = made.filter(|_| *self.number.borrow() == number) else { return };
+        let answer = self.answer((number, made.connection), redis::cmd("INFO").arg(&["server", "replication"])).await;
         if let Ok(answer) = answer.and_then(text)
             && info::process_in(&answer) != made.process
         {

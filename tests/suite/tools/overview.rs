@@ -301,7 +301,9 @@ async fn a_broker_that_ended_without_a_stop_needs_attention(world: World) -> Res
     let ttl = Duration::from_secs(1);
     let mut gone = topic.acquire(&partition, &member("gone"), ttl).await?;
     assert_eq!(gone.reserve(up_to(1)).await?.messages.len(), 1);
-    assert!(!shop.attention().await?.0.contains(&"broker_gone"), "nobody has taken over");
+    // Nobody has taken over; the embedded store has moved on by more than the lease meanwhile.
+    let kinds = shop.attention().await?.0;
+    assert!(matches!(kinds[..], [] | ["no_consumer"]), "{kinds:?}");
     drop(gone);
     world.pass(2_000);
     let mut taken = Vec::new();
