@@ -7,7 +7,9 @@
 //! A new format gets a new number and a new decoder; the old decoders stay.
 
 mod last_error;
+mod receipt;
 mod dead_letter;
+mod successor;
 mod record;
 
 use std::time::Duration;
@@ -23,7 +25,12 @@ pub use self::dead_letter::{
 };
 use self::last_error::LastErrorV1;
 pub use self::last_error::{decode_last_error, encode_last_error, read_last_error, write_last_error};
+pub use self::receipt::{ReceiptBody, decode_receipt, encode_receipt};
 pub use self::record::{LOG_FORMAT, NumberedRecord, Record, UnnumberedRecord, decode_page, decode_record, encode_page};
+use self::successor::FOLLOWED;
+pub use self::successor::{
+    Followed, decode_body, decode_first, encode_body, follow, is_followed, newest_version, take_apart,
+};
 use crate::model::error::{Error, Result};
 use crate::model::limits::{ENVELOPE_BYTES_MAX, PRIORITY_MAX};
 use crate::model::message::{
@@ -179,7 +186,8 @@ impl TryFrom<TraceV4<'_>> for TraceContext {
     }
 }
 
-pub fn encode_body(message: &Message, version: Version) -> Result<Vec<u8>> {
+/// A message without its successor.
+fn encode_alone(message: &Message, version: Version) -> Result<Vec<u8>> {
     let envelope = &message.envelope;
     let header = HeaderV1 {
         key: envelope.key.as_ref().map(Key::as_str),
@@ -233,29 +241,34 @@ pub fn encode_body(message: &Message, version: Version) -> Result<Vec<u8>> {
     Ok(body)
 }
 
-/// The message of a body; the payload shares its bytes. Errors: [`crate::model::error::Kind::Corrupt`] for anything
-/// that [`encode_body`] did not write.
-pub fn decode_body(id: MessageId, body: Bytes) -> Result<Message> {
+/// The message of a body that has no successor, or of which that was cut off.
+fn decode_alone(id: MessageId, body: Bytes) -> Result<Message> {
     let corrupt = |why: &str| Error::corrupt(format!("the body of message {id}: {why}"));
     let due_at = body_due_at(&body).ok_or_else(|| corrupt("is too short"))?;
     if body.len() < HEADER_AT {
         return Err(corrupt("is too short"));
     }
-    if !FORMATS.contains(&body[FORMAT_AT]) {
-        return Err(corrupt(&format!("has format {}, this dwell reads {FORMATS:?}", body[FORMAT_AT])));
+    let format = body[FORMAT_AT] & !FOLLOWED;
+    if !FORMATS.contains(&format) {
+        return Err(corrupt(&format!("has format {format}, this dwell reads {FORMATS:?}")));
     }
     let mut sum = [0; 4];
     sum.copy_from_slice(&body[FORMAT_AT + 1..PREFIX]);
     if crc32fast::hash(&body[PREFIX..]) != u32::from_be_bytes(sum) {
         return Err(corrupt("does not match its checksum"));
     }
-    let format = body[FORMAT_AT];
     let pushed_at = Timestamp::from_ms(number(&body[PREFIX..HEADER_AT]));
     if format == FORMAT_BARE {
         // Most messages: without a second handle to the bytes, which would be an allocation.
         let mut payload = body;
         payload.advance(HEADER_AT);
-        return Ok(Message { id, due_at, debounce_max: None, envelope: Envelope::bare(pushed_at, payload) });
+        return Ok(Message {
+            id,
+            due_at,
+            debounce_max: None,
+            envelope: Envelope::bare(pushed_at, payload),
+            successor: None,
+        });
     }
     let (header, mut read): (HeaderV1<'_>, usize) =
         decode_front(&body[HEADER_AT..], "header").map_err(|error| corrupt(error.detail()))?;
@@ -283,7 +296,7 @@ pub fn decode_body(id: MessageId, body: Bytes) -> Result<Message> {
         attachment,
         payload,
     };
-    Ok(Message { id, due_at, debounce_max: None, envelope })
+    Ok(Message { id, due_at, debounce_max: None, envelope, successor: None })
 }
 
 #[derive(Default)]
@@ -340,32 +353,6 @@ impl Extra {
         let (attachment, payload) = (bytes.slice(read..end), bytes.slice(end..));
         Ok(Extra { trace, dedup, dead_letter_source: source.map(Box::new), attachment, payload })
     }
-}
-
-/// The signed part of a receipt.
-#[derive(Encode, BorrowDecode)]
-pub struct ReceiptBody<'a> {
-    pub group: [u8; 8],
-    pub incarnation: u64,
-    pub partition: u16,
-    pub epoch: &'a str,
-    pub owner: &'a str,
-    pub serial: u64,
-    pub attempt: u32,
-    /// µs.
-    pub version: u64,
-    pub id: &'a str,
-}
-
-pub fn encode_receipt(receipt: &ReceiptBody<'_>) -> Vec<u8> {
-    // Numbers and short texts have a form, and memory takes it.
-    bincode::encode_to_vec(receipt, CONFIG).unwrap_or_default()
-}
-
-/// `None` unless the bytes are one receipt to the end.
-pub fn decode_receipt(bytes: &[u8]) -> Option<ReceiptBody<'_>> {
-    let (receipt, read) = bincode::borrow_decode_from_slice(bytes, CONFIG).ok()?;
-    (read == bytes.len()).then_some(receipt)
 }
 
 fn decode_front<'a, T: BorrowDecode<'a, ()>>(bytes: &'a [u8], what: &str) -> Result<(T, usize)> {
@@ -438,6 +425,7 @@ mod tests {
                 attachment: Bytes::new(),
                 payload: Bytes::from_static(b"{\"close\":true}"),
             },
+            successor: None,
         })
     }
 

@@ -232,6 +232,8 @@ type Message struct {
 	MaxAttempts *int `json:"max_attempts,omitempty"`
 	// Owner is the broker that has it, while it is blocked, in backoff or in flight.
 	Owner string `json:"owner,omitempty"`
+	// SuccessorDueAt is when the message that follows it is due: it is delivered once this one has ended.
+	SuccessorDueAt time.Time `json:"successor_due_at"`
 	// Reason is why it is dead.
 	Reason DeathReason `json:"reason,omitempty"`
 	// LastError is why the last attempt of a dead letter failed.

@@ -30,6 +30,7 @@ const (
 	ConflictReject   Conflict = "reject"
 	ConflictReplace  Conflict = "replace"
 	ConflictDebounce Conflict = "debounce"
+	ConflictAfter    Conflict = "after"
 )
 
 // Past is what happens if a due time is in the past.

@@ -85,6 +85,9 @@ fn check(record: &Record, now: Timestamp) -> Result<()> {
     };
     let wrong =
         |error: Error| Error::invalid("records", format!("have a message that no push makes: {}", error.detail()));
+    if let Some(successor) = &message.successor {
+        as_pushed(&successor.message, Conflict::After, Some(message.id.clone())).check(now).map_err(wrong)?;
+    }
     match record {
         // Occurrences of cron jobs are never buffered.
         Record::Push { .. } => as_pushed(message, conflict, Some(message.id.clone())).check(now).map_err(wrong)?,

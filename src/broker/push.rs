@@ -13,7 +13,7 @@ use ulid::Ulid;
 use super::held::{Out, ROUNDS_MAX};
 use super::push_batcher::Arrived;
 use super::{Broker, check_count};
-use crate::model::error::{Error, Kind, Result};
+use crate::model::error::{self, Error, Kind, Result};
 use crate::model::limits::CALL_BYTES_MAX;
 use crate::model::message::{Conflict, Due, Message, MessageId, NewMessage, TopicName};
 use crate::model::partition::Partition;
@@ -156,6 +156,11 @@ impl Broker {
         let mut partitions: BTreeMap<Partition, Vec<OnTheWay>> = BTreeMap::new();
         let mut outcomes: Vec<Option<Result<PushOutcome>>> = accepted.iter().map(|_| None).collect();
         for mut on_the_way in accepted {
+            let Offered { index, conflict, .. } = on_the_way.offered;
+            if conflict == Conflict::After && descriptor.is_ordered() {
+                outcomes[index] = Some(Err(no_successors_in(topic)));
+                continue;
+            }
             on_the_way.message.expire_after(descriptor.settings.ttl);
             let partition = descriptor.partition_of(on_the_way.message.routing_key());
             partitions.entry(partition).or_default().push(on_the_way);
@@ -253,6 +258,12 @@ impl Broker {
     }
 }
 
+/// In the order of a key nothing comes behind what waits there already.
+fn no_successors_in(topic: &TopicName) -> Error {
+    let why = format!("\"after\" is not for topic {topic}, which has an ordering: push the message with another id");
+    Error::wrong(error::Fault::Exclusive, "conflict", why)
+}
+
 fn is_in_flight(arrived: &Arrived) -> bool {
     arrived.verdict.pushed == Err(Refused::InFlight)
 }
@@ -303,7 +314,7 @@ fn is_of_the_producer(kind: Kind) -> bool {
 
 fn count(metrics: &TopicMetrics, outcome: &Result<PushOutcome>) {
     match outcome.as_ref().map(|outcome| &outcome.pushed) {
-        Ok(Pushed::Stored) => metrics.stored.inc(),
+        Ok(Pushed::Stored | Pushed::Behind) => metrics.stored.inc(),
         Ok(Pushed::Journaled) => metrics.journaled.inc(),
         Ok(Pushed::Buffered) => metrics.buffered.inc(),
         Ok(Pushed::Duplicate | Pushed::DuplicateOf(_)) => metrics.duplicate.inc(),

@@ -228,7 +228,9 @@ fn shown(info: &Message) -> String {
     let error = info.last_error.as_ref().map_or(String::new(), |error| format!(": {:?}", error.to_string()));
     let (id, state, partition, due) = (&info.id, &info.state, info.partition, info.due_at);
     let owner = info.owner.as_ref().map_or(String::new(), |owner| format!(", owner {owner}"));
-    let head = format!("{id} {state} in partition {partition}, due {due}{next}, tried {times}{dead}{error}{owner}");
+    let successor = info.successor_due_at.map_or(String::new(), |at| format!(", followed by one that is due {at}"));
+    let head =
+        format!("{id} {state} in partition {partition}, due {due}{next}, tried {times}{dead}{error}{owner}{successor}");
     let stack = info.last_error.as_ref().map_or(Vec::new(), stack_of);
     let heading = (!stack.is_empty()).then(|| "  stack".to_owned());
     [head, output::columns(&contents(info), &[])].into_iter().chain(heading).chain(stack).collect::<Vec<_>>().join("\n")

@@ -27,8 +27,8 @@ pub const LOG_FORMAT: u32 = 1;
 const SUM_END: usize = 5;
 const NUMBER_END: usize = SUM_END + 8;
 const PREFIX: usize = NUMBER_END + 8;
-/// Bytes of one record: a message, or the settings of a topic, and what stands before them.
-const RECORD_BYTES_MAX: usize = ENVELOPE_BYTES_MAX + 64 * 1024;
+/// Bytes of one record: a message and its successor, or the settings of a topic, and what stands before them.
+const RECORD_BYTES_MAX: usize = 2 * ENVELOPE_BYTES_MAX + 64 * 1024;
 
 /// A record of a log. The WAL keeps requests: [`Record::Create`], [`Record::Push`] and [`Record::Cancel`], to be replayed.
 /// The journal keeps answers: [`Record::Set`], [`Record::End`], [`Record::Purge`], [`Record::CronJob`] and
@@ -318,6 +318,7 @@ fn number_of(conflict: Conflict) -> u8 {
         Conflict::Reject => 1,
         Conflict::Replace => 2,
         Conflict::Debounce => 3,
+        Conflict::After => 4,
     }
 }
 

@@ -10,12 +10,12 @@ use serde::{Deserialize, Serialize};
 use crate::model::error::{Error, Fault, Result};
 use crate::model::last_error::LastError;
 use crate::model::limits::{
-    ATTEMPTS_MAX, CALL_IDS_MAX, CONTENT_TYPE_BYTES_MAX, DELAY_MAX, ID_BYTES_MAX, KEY_BYTES_MAX, META_BYTES_MAX,
-    META_COUNT_MAX, NAME_BYTES_MAX, PAYLOAD_BYTES_MAX, POLICY_IDS_MAX, PRIORITY_MAX,
+    ATTEMPTS_MAX, CONTENT_TYPE_BYTES_MAX, DELAY_MAX, ID_BYTES_MAX, KEY_BYTES_MAX, META_BYTES_MAX, META_COUNT_MAX,
+    NAME_BYTES_MAX, PAYLOAD_BYTES_MAX, PRIORITY_MAX,
 };
-use crate::model::spelling::names;
 use crate::model::time::Timestamp;
 use crate::model::trace::TraceContext;
+use crate::model::version::Version;
 
 /// A ready message that has been due for so long is late, and needs attention.
 pub const LATE: Duration = Duration::from_secs(5);
@@ -74,10 +74,12 @@ macro_rules! text_type {
     };
 }
 
+mod conflict;
 mod debounce;
 mod options;
 mod spread;
 
+pub use self::conflict::Conflict;
 pub use self::options::{Dedup, DedupKey, Due, GATEWAY_DEDUP_PREFIX, Past};
 pub use self::spread::spread_of;
 
@@ -157,46 +159,6 @@ fn check_printable(what: &str, text: &str, bytes_max: usize) -> Result<(), Strin
     match text.chars().find(|c| c.is_control()) {
         Some(c) => Err(format!("{what} has no control characters, this one has {c:?}")),
         None => Ok(()),
-    }
-}
-
-/// Policy of a push whose id is already there.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub enum Conflict {
-    #[default]
-    Keep,
-    Reject,
-    /// Replaces a waiting message; one that is in flight or dead stays, and the push is refused.
-    Replace,
-    /// Gives a waiting message its due time; one that is in flight or dead stays, and the push is refused.
-    Debounce,
-}
-
-names! { Conflict::name:
-    Keep => "keep",
-    Reject => "reject",
-    Replace => "replace",
-    Debounce => "debounce",
-}
-
-impl Conflict {
-    /// Messages that one call to the store pushes under this policy.
-    pub fn call_ids_max(self) -> usize {
-        match self {
-            Conflict::Keep => CALL_IDS_MAX,
-            Conflict::Reject | Conflict::Replace | Conflict::Debounce => POLICY_IDS_MAX,
-        }
-    }
-}
-
-impl std::str::FromStr for Conflict {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Conflict> {
-        let known = Conflict::ALL.into_iter().find(|conflict| conflict.name() == text);
-        known.ok_or_else(|| {
-            Error::wrong(Fault::Choice, "conflict", format!("{text:?} is not one of keep, reject, replace, debounce"))
-        })
     }
 }
 
@@ -380,6 +342,7 @@ impl NewMessage {
                 attachment: self.attachment,
                 payload: self.payload,
             },
+            successor: None,
         })
     }
 }
@@ -440,6 +403,19 @@ pub struct Message {
     /// How far this push may move the message that waits under its id. The store does not keep it.
     pub debounce_max: Option<Duration>,
     pub envelope: Envelope,
+    /// The message that takes its place once it has ended.
+    pub successor: Option<Box<Successor>>,
+}
+
+/// A message that was pushed with [`Conflict::After`] while the one of its id was in flight.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Successor {
+    /// Of the same id and key.
+    pub message: Message,
+    /// Above that of the message before it.
+    pub version: Version,
+    /// The id of the message before it, should that die: its own is taken then.
+    pub dead_id: MessageId,
 }
 
 impl Message {
@@ -448,6 +424,12 @@ impl Message {
         if !ttl.is_zero() && self.envelope.expires_at.is_none() {
             self.envelope.expires_at = Some(self.due_at.plus(ttl));
         }
+    }
+
+    /// Bytes of payloads and attachments.
+    pub fn size(&self) -> usize {
+        let successor = self.successor.as_ref().map_or(0, |successor| successor.message.envelope.size());
+        self.envelope.size() + successor
     }
 
     pub fn has_dedup_key(&self) -> bool {

@@ -329,7 +329,7 @@ impl<S: LogTarget> BufferedStore<S> {
                 Ok(vec![Record::Set { topic, message, version, groups, call }])
             }
             // The stored message is the one that the producer was promised; it need not be in every group, nor what it pushed.
-            Ok(Pushed::Replaced | Pushed::Debounced | Pushed::Duplicate) => {
+            Ok(Pushed::Behind | Pushed::Replaced | Pushed::Debounced | Pushed::Duplicate) => {
                 self.read_back(descriptor, partition, &message.id, &descriptor.groups, (call, losses)).await
             }
             Ok(Pushed::DuplicateOf(first)) => {
@@ -339,8 +339,8 @@ impl<S: LogTarget> BufferedStore<S> {
         }
     }
 
-    /// A message as these groups have it now: a record for each version of it, since one may be in flight in a group and
-    /// have been rescheduled in the others. Errors: `OutcomeUnknown` when the store may have lost it after so many losses:
+    /// A message as these groups have it now, with its successor: a record for each version of the two, since one may be in flight
+    /// in a group and have been rescheduled in the others. Errors: `OutcomeUnknown` when the store may have lost it after so many losses:
     /// then what is there, or is not, says nothing of the call.
     async fn read_back(
         &self,
@@ -350,17 +350,18 @@ impl<S: LogTarget> BufferedStore<S> {
         groups: &[GroupName],
         (call, losses): (&CallId, u64),
     ) -> Result<Vec<Record>> {
-        let mut versions: BTreeMap<Version, (Message, Vec<GroupName>)> = BTreeMap::new();
+        let mut versions: BTreeMap<(Version, Option<Version>), (Message, Vec<GroupName>)> = BTreeMap::new();
         for group in groups {
             let peeked = self.limited(self.store.peek(&descriptor.group_partition(partition, group), id)).await?;
             let Some(found) = peeked else { continue };
-            let having = &mut versions.entry(found.version).or_insert_with(|| (found.message, Vec::new())).1;
-            having.push(group.clone());
+            let follower = found.message.successor.as_ref().map(|successor| successor.version);
+            let having = versions.entry((found.version, follower)).or_insert_with(|| (found.message, Vec::new()));
+            having.1.push(group.clone());
         }
         if self.losses() != losses {
             return Err(lost_meanwhile());
         }
-        let set = |(version, (message, groups))| {
+        let set = |((version, _), (message, groups))| {
             let (topic, call) = (descriptor.topic.clone(), call.clone());
             Record::Set { topic, message, version, groups, call }
         };

@@ -314,7 +314,8 @@ impl<S: LogTarget> BufferedStore<S> {
         let losses = self.losses();
         let mut verdicts = self.limited(self.store.push(descriptor, partition, call, conflict, messages)).await?;
         if self.keep_sets(descriptor, partition, call, messages, &verdicts, losses).await? {
-            for verdict in verdicts.iter_mut().filter(|verdict| verdict.is_new()) {
+            let is_kept = |verdict: &&mut PushVerdict| verdict.is_new() || verdict.pushed == Ok(Pushed::Behind);
+            for verdict in verdicts.iter_mut().filter(is_kept) {
                 verdict.pushed = Ok(Pushed::Journaled);
             }
         }

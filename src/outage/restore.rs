@@ -387,7 +387,7 @@ impl<S: LogTarget> BufferedStore<S> {
         match self.limited(self.store.restore(descriptor, partition, &changes, losses)).await {
             Err(error) if !error.is_outage() && error.kind() != Kind::Stale => {
                 tracing::warn!(%error, topic = %descriptor.topic, records = records.len(), "not given back yet: left to the WAL");
-                let requests: Vec<Record> = records.into_iter().filter_map(request).collect();
+                let requests: Vec<Record> = records.into_iter().flat_map(requests).collect();
                 self.wal.append(requests.clone()).await?;
                 self.note_behind(&requests);
                 self.buffered.notify_one();
@@ -431,20 +431,26 @@ fn change(descriptor: &Descriptor, record: &Record) -> Option<Change> {
     }
 }
 
-fn request(record: Record) -> Option<Record> {
+fn requests(record: Record) -> Vec<Record> {
     match record {
-        Record::Set { topic, message, version, .. } => {
-            Some(Record::Push { topic, message, version, conflict: Conflict::Replace, call: None, origin: None })
+        Record::Set { topic, mut message, version, .. } => {
+            let push = |message, version, conflict| {
+                let (topic, call, origin) = (topic.clone(), None, None);
+                Record::Push { topic, message, version, conflict, call, origin }
+            };
+            let successor = message.successor.take();
+            let successor = successor.map(|successor| push(successor.message, successor.version, Conflict::After));
+            std::iter::once(push(message, version, Conflict::Replace)).chain(successor).collect()
         }
         Record::End { topic, partition, id, version, .. } => {
-            Some(Record::Cancel { topic, partition, id, version: version.plus(1) })
+            vec![Record::Cancel { topic, partition, id, version: version.plus(1) }]
         }
         Record::Create(_)
         | Record::Delete(_)
         | Record::Purge { .. }
         | Record::CronJob { .. }
         | Record::Push { .. }
-        | Record::Cancel { .. } => None,
+        | Record::Cancel { .. } => Vec::new(),
     }
 }
 
@@ -453,7 +459,7 @@ fn calls(changes: Vec<(Record, Change)>) -> Vec<Vec<(Record, Change)>> {
     let mut calls: Vec<Vec<(Record, Change)>> = vec![Vec::new()];
     let mut bytes = 0;
     for (record, change) in changes {
-        let size = if let Change::Set { message, .. } = &change { message.envelope.size() } else { 0 };
+        let size = if let Change::Set { message, .. } = &change { message.size() } else { 0 };
         let goes_on = |call: &Vec<(Record, Change)>| {
             call.last().is_some_and(|(last, _)| call_of(last).is_some() && call_of(last) == call_of(&record))
         };

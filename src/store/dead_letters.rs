@@ -182,6 +182,7 @@ impl Dead {
             due_at: now,
             debounce_max: None,
             envelope: Envelope { expires_at, max_attempts: None, dead_letter_source, ..envelope },
+            successor: None,
         })
     }
 }

@@ -35,7 +35,7 @@ pub trait Messages: Send + Sync + 'static {
     /// a group holds in any state, or that was settled within the dedup window. With [`Conflict::Keep`] it is a duplicate and
     /// changes nothing, and all or none are stored; so is a message whose time of push is within the window of another one with its
     /// dedup key, or the other way around; the verdict says what was there. With another policy the messages are stored one after
-    /// the other. So equal ids of a call meet in their order. A call that is made again is answered as before. At most
+    /// the other, and with [`Conflict::After`] each group decides for itself. So equal ids of a call meet in their order. A call that is made again is answered as before. At most
     /// [`Conflict::call_ids_max`] messages. Errors: `Stale` when the partition has seen a newer descriptor, or an id has a later
     /// version: load the topic again, and make another call.
     async fn push(
@@ -115,6 +115,9 @@ pub trait Messages: Send + Sync + 'static {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Pushed {
     Stored,
+    /// It follows the message of its id, which is in flight, and takes its place once that has ended; or it is stored in the groups
+    /// that have settled that message.
+    Behind,
     /// It is in the store, and for a while on the local disk as well, in case the store loses its last moments.
     Journaled,
     /// It is on the local disk, and goes into the store once that can be reached.
@@ -123,7 +126,7 @@ pub enum Pushed {
     Duplicate,
     /// Its dedup key was seen within its window, in a push of this id; nothing changed.
     DuplicateOf(MessageId),
-    /// It took the place of the message that waited under its id.
+    /// It took the place of the message that waited under its id, or that followed the one in flight.
     Replaced,
     /// The message that waited under its id has its due time now.
     Debounced,
@@ -132,7 +135,7 @@ pub enum Pushed {
 impl Pushed {
     pub fn name(&self) -> &'static str {
         match self {
-            Pushed::Stored => "stored",
+            Pushed::Stored | Pushed::Behind => "stored",
             Pushed::Journaled => "journaled",
             Pushed::Buffered => "buffered",
             Pushed::Duplicate | Pushed::DuplicateOf(_) => "duplicate",

@@ -216,6 +216,7 @@ impl Clients {
             Policy::Reject => message["conflict"] = json!("reject"),
             Policy::Replace => message["conflict"] = json!("replace"),
             Policy::Debounce => message["conflict"] = json!("debounce"),
+            Policy::After => message["conflict"] = json!("after"),
         }
         let mut due = Time::from_ms(due.as_ms() + moved_ms);
         if let Some(max) = push.debounce_max_ms {
@@ -509,8 +510,8 @@ impl Clients {
         taken
     }
 
-    /// Puts another message in the place of one that was delivered.
-    async fn replace(&self, tag: String, broker: usize, delivery: usize) {
+    /// Pushes another message of the id of one that was delivered.
+    async fn push_again(&self, tag: String, broker: usize, delivery: usize, policy: Policy) {
         let target = {
             let ledger = lock(&self.ledger);
             let Delivered { tag, id, .. } = &ledger.deliveries[delivery];
@@ -519,7 +520,7 @@ impl Clients {
         };
         // SQS shows another id than the one that it knows a message by.
         let Some(target) = target else { return };
-        self.push_as(tag, broker, Push::of(target, Policy::Replace)).await;
+        self.push_as(tag, broker, Push::of(target, policy)).await;
     }
 
     async fn consume(&self, number: usize, broker: usize, consume: Consume) {
@@ -528,6 +529,10 @@ impl Clients {
         let (mut together, mut back) = (Vec::new(), Vec::new());
         let gathers = random.bool();
         for (place, (delivery, receipt)) in taken.into_iter().enumerate() {
+            if random.u8(0..8) == 0 {
+                // It has to be done once more.
+                self.push_again(format!("p{number}-{place}a"), broker, delivery, Policy::After).await;
+            }
             match random.u8(0..22) {
                 0..11 if gathers => together.push((delivery, receipt)),
                 0..11 => {
@@ -562,7 +567,7 @@ impl Clients {
                     let is_replaced = random.bool();
                     if is_replaced {
                         sleep(Duration::from_millis(self.topics[consume.topic].visibility_ms + 200)).await;
-                        self.replace(format!("p{number}-{place}"), broker, delivery).await;
+                        self.push_again(format!("p{number}-{place}"), broker, delivery, Policy::Replace).await;
                     }
                     sleep(Duration::from_millis(random.u64(if is_replaced { 200..6_000 } else { 3_000..20_000 })))
                         .await;

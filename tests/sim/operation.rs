@@ -316,6 +316,7 @@ pub(crate) enum Policy {
     Reject,
     Replace,
     Debounce,
+    After,
     /// Its id is the header `Idempotency-Key`. No other push has its payload, so it is refused while a message of the id is held; one that
     /// is only remembered makes it a duplicate. In a batch it is `Keep`.
     Idempotent,
@@ -543,6 +544,7 @@ impl Plan {
             1 => Policy::Replace,
             2 => Policy::Debounce,
             3 => Policy::Idempotent,
+            4 => Policy::After,
             _ => Policy::Keep,
         };
         let (mut is_absolute, mut is_rounded, mut delay_ms) = (random.u8(0..3) == 0, random.bool(), delay(random));

@@ -29,7 +29,7 @@ export interface PushFields {
   dedupFor?: Duration;
   /** The due time moves by up to this, by a value that the id decides. */
   spread?: Duration;
-  conflict?: "keep" | "reject" | "replace" | "debounce";
+  conflict?: "keep" | "reject" | "replace" | "debounce" | "after";
   /** With `debounce`: how long after its first push the message may be due at the latest. */
   debounceMax?: Duration;
   contentType?: string;
@@ -167,6 +167,8 @@ export interface Message extends ListedMessage {
   maxAttempts?: number;
   /** The broker that owns its partition, while it is blocked, in backoff or in flight. */
   owner?: string;
+  /** When the message that follows it is due: it is delivered once this one has ended. */
+  successorDueAt?: Date;
   /** Why it is dead. */
   reason?: DeathReason;
   /** Of a dead letter: how its last delivery failed. */

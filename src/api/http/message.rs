@@ -190,6 +190,7 @@ fn described(partition: Partition, peeked: Peeked) -> Message {
     };
     let is_held = matches!(state, "in_flight" | "blocked" | "backoff");
     let owner = peeked.owner.filter(|_| is_held).map(|owner| owner.as_str().to_owned());
+    let successor_due_at = peeked.message.successor.map(|successor| successor.message.due_at);
     let envelope = peeked.message.envelope;
     Message {
         id: peeked.message.id.into(),
@@ -201,6 +202,7 @@ fn described(partition: Partition, peeked: Peeked) -> Message {
         expires_at: envelope.expires_at,
         max_attempts: envelope.max_attempts,
         owner,
+        successor_due_at,
         etag,
         contents: contents_of(envelope),
         died_at,

@@ -75,7 +75,7 @@ pub(crate) struct PushParams {
     /// Makes the push repeatable. Default: the header `Idempotency-Key`, and else a new ULID.
     #[param(value_type = Option<schema::MessageId>)]
     id: Option<MessageId>,
-    /// Policy if the id exists: `keep`, `reject`, `replace` or `debounce`. Default `keep`.
+    /// Policy if the id exists: `keep`, `reject`, `replace`, `debounce` or `after`. Default `keep`.
     #[param(value_type = Option<schema::ConflictPolicy>)]
     conflict: Option<Conflict>,
     /// How long after its first push the message may be due at the latest. Only with `conflict=debounce`.
@@ -257,7 +257,7 @@ pub(crate) async fn push(
         return Err(Problem::of_header("Idempotency-Key", Fault::Invalid, why));
     }
     let status = match outcome.pushed {
-        Pushed::Stored | Pushed::Journaled => StatusCode::CREATED,
+        Pushed::Stored | Pushed::Behind | Pushed::Journaled => StatusCode::CREATED,
         Pushed::Buffered => StatusCode::ACCEPTED,
         Pushed::Duplicate | Pushed::DuplicateOf(_) | Pushed::Replaced | Pushed::Debounced => StatusCode::OK,
     };

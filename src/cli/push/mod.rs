@@ -55,7 +55,8 @@ pub(crate) struct PushArgs {
     /// The message id, to make the push repeatable
     #[arg(long, value_parser = parse::id)]
     id: Option<MessageId>,
-    /// If the id exists: keep the message, reject the push, replace the message, or debounce (move its due time)
+    /// If the id exists: keep the message, reject the push, replace the message, debounce (move its due time), or follow it
+    /// (after: deliver this message once the one in flight has ended)
     #[arg(long, value_name = "POLICY", value_parser = parse::conflict)]
     conflict: Option<Conflict>,
     /// With --conflict debounce: how long after its first push the message may be due at the latest

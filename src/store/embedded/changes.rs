@@ -11,7 +11,7 @@ use super::group_partition::{Counts, Lease, Stored};
 use super::keys::{KeyPrefix, Kind, Score, scored_of};
 use super::owner::{remember, schedule, unschedule};
 use super::topics::{PartitionState, Topic, Topics, locked};
-use crate::codec::{body_due_at, body_version, decode_body, set_body_due_at};
+use crate::codec::{body_due_at, body_version, decode_body, set_body_due_at, take_apart};
 use crate::model::error::{Error, Kind as ErrorKind, Result};
 use crate::model::limits::{
     CALL_IDS_MAX, CANCELLED_IDS_MAX, CANCELLED_KEPT, PAUSED_KEYS_MAX, RECENT_DECISIONS_MAX, RECOVER_IDS_MAX,
@@ -230,9 +230,7 @@ impl Inner {
         match late.next_at {
             None => {
                 unschedule(&stored, &mut batch, &mut counts, &late.id)?;
-                stored.hash().remove(&mut batch, late.id.as_str().as_bytes())?;
-                counts.hash = counts.hash.saturating_sub(1);
-                stored.uncharge(&mut batch, &late.id)?;
+                (_, wake) = stored.end(&mut batch, &mut counts, &late.id)?;
                 let window = descriptor.settings.dedup_window;
                 if !window.is_zero() {
                     remember(&stored, &mut batch, &mut remembered, &[&late.id], now, now.plus(window))?;
@@ -434,15 +432,24 @@ impl Inner {
         let mut page = Page { deleted: 0, last: None };
         for id in stored.hash().ids_after(after) {
             let id = id?;
+            let mut successor = None;
             if let Some(most) = most
-                && stored.hash().get(&id)?.is_some_and(|body| body_version(&body) > most)
+                && let Some(body) = stored.hash().get(&id)?
             {
-                continue;
+                if body_version(&body) > most {
+                    continue;
+                }
+                successor = take_apart(&body).map(|followed| followed.successor);
+                successor = successor.filter(|successor| body_version(successor) > most);
             }
             unschedule(&stored, &mut batch, &mut counts, &id)?;
             stored.hash().remove(&mut batch, id.as_str().as_bytes())?;
             stored.uncharge(&mut batch, &id)?;
-            counts.hash = counts.hash.saturating_sub(1);
+            match successor {
+                // It was pushed since.
+                Some(successor) => stored.succeed(&mut batch, &mut counts, &id, &successor)?,
+                None => counts.hash = counts.hash.saturating_sub(1),
+            }
             page.deleted += 1;
             if page.deleted == CALL_IDS_MAX as u64 {
                 page.last = Some(id);

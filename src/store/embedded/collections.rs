@@ -88,13 +88,18 @@ impl<'a> Hash<'a> {
     }
 
     pub(super) fn remove(&self, batch: &mut Batch, name: &[u8]) -> Result<bool> {
+        Ok(self.take(batch, name)?.is_some())
+    }
+
+    /// Removes a value, and answers the first part of it.
+    pub(super) fn take(&self, batch: &mut Batch, name: &[u8]) -> Result<Option<IVec>> {
         let key = self.place.named(self.kind, name);
-        let Some(first) = self.tree.get(&key).map_err(broken)? else { return Ok(false) };
+        let Some(first) = self.tree.get(&key).map_err(broken)? else { return Ok(None) };
         batch.remove(key);
         for number in 1..=ChunkedValue::further_of(&first)? {
             batch.remove(self.place.part(self.kind, name, number));
         }
-        Ok(true)
+        Ok(Some(first))
     }
 
     pub(super) fn below(&self, end: &[u8]) -> impl Iterator<Item = Result<(Vec<u8>, Bytes)>> + use<'a> {

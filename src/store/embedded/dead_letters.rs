@@ -11,7 +11,9 @@ use sled::Batch;
 use super::group_partition::{Counts, Stored};
 use super::topics::{Topic, locked};
 use super::{Embedded, Inner};
-use crate::codec::{DeadLetterRecord, Failure, body_version, decode_body, decode_dead, encode_body, encode_dead};
+use crate::codec::{
+    DeadLetterRecord, Failure, body_version, decode_body, decode_dead, encode_body, encode_dead, take_apart,
+};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::limits::{CALL_BYTES_MAX, CALL_IDS_MAX, RECOVER_IDS_MAX};
 use crate::model::message::{Message, MessageId, TopicName};
@@ -332,8 +334,16 @@ fn check_count(ids: &[MessageId]) -> Result<()> {
     Err(Error::new(Kind::TooLarge, detail))
 }
 
-/// Moves a message from the hash to the dead zset and hash. The caller has made sure that it is not in the zset.
-pub(super) fn bury(stored: &Stored<'_>, batch: &mut Batch, buried: &Buried, body: &[u8], now: Timestamp) -> Result<()> {
+/// Moves a message from the hash to the dead zset and hash. The caller has made sure that it is not in the zset. Answers whether
+/// another one takes its place: then the dead letter has another id.
+pub(super) fn bury(
+    stored: &Stored<'_>,
+    batch: &mut Batch,
+    counts: &mut Counts,
+    buried: &Buried,
+    body: &[u8],
+    now: Timestamp,
+) -> Result<bool> {
     let Buried { id, record, failure } = buried;
     let mut record = record.clone();
     if record.last_error.is_none() && failure.is_none() {
@@ -341,12 +351,14 @@ pub(super) fn bury(stored: &Stored<'_>, batch: &mut Batch, buried: &Buried, body
     }
     let record = [encode_dead(&record)?, stored.history(id, failure.as_ref())?].concat();
     let length = u32::try_from(record.len()).map_err(|_| Error::bug("a dead record of more than 4 GiB"))?;
+    let followed = take_apart(body);
+    let (dead_id, body) = followed.as_ref().map_or((id, body), |followed| (&followed.dead_id, &followed.first));
     let value = [&length.to_be_bytes()[..], &record, body].concat();
-    stored.dead_zset().add(batch, id, now);
-    stored.dead_hash().add(batch, id.as_str().as_bytes(), &ChunkedValue::cut(&value)?);
-    stored.hash().remove(batch, id.as_str().as_bytes())?;
-    stored.uncharge(batch, id)?;
-    Ok(())
+    stored.dead_zset().add(batch, dead_id, now);
+    stored.dead_hash().add(batch, dead_id.as_str().as_bytes(), &ChunkedValue::cut(&value)?);
+    counts.dead += 1;
+    stored.end(batch, counts, id)?;
+    Ok(followed.is_some())
 }
 
 pub(super) fn read_dead(value: &Bytes) -> Result<(DeadLetterRecord, Bytes)> {

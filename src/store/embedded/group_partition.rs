@@ -9,7 +9,9 @@ use sled::{Batch, Tree};
 use super::collections::{Hash, Zset};
 use super::commit::broken;
 use super::keys::{KeyPrefix, Kind, Score, read_time};
-use crate::codec::{Failure, decode_history, decode_last_error, encode_last_error, extend_history};
+use crate::codec::{
+    Failure, body_due_at, decode_history, decode_last_error, encode_last_error, extend_history, is_followed, take_apart,
+};
 use crate::model::error::{Error, Result};
 use crate::model::message::{Key, MessageId};
 use crate::model::time::Timestamp;
@@ -158,6 +160,36 @@ impl<'a> Stored<'a> {
         self.zset().sort(batch, id, ready_at, key);
         counts.scheduled(ready_at);
         counts.found_sorted(key.cloned());
+    }
+
+    /// Takes the body of a message that has ended away: one that follows it takes its place. Answers whether the message was there,
+    /// and whether one does.
+    pub(super) fn end(&self, batch: &mut Batch, counts: &mut Counts, id: &MessageId) -> Result<(bool, bool)> {
+        let name = id.as_str().as_bytes();
+        let Some(first) = self.hash().take(batch, name)? else { return Ok((false, false)) };
+        self.uncharge(batch, id)?;
+        let body = if is_followed(&first) { self.hash().get(id)? } else { None };
+        let followed = body.and_then(|body| take_apart(&body));
+        match &followed {
+            Some(followed) => self.succeed(batch, counts, id, &followed.successor)?,
+            None => counts.hash = counts.hash.saturating_sub(1),
+        }
+        Ok((true, followed.is_some()))
+    }
+
+    /// Stores a successor in the place of its message, whose body this batch has removed and which is not in the zset.
+    pub(super) fn succeed(
+        &self,
+        batch: &mut Batch,
+        counts: &mut Counts,
+        id: &MessageId,
+        successor: &[u8],
+    ) -> Result<()> {
+        let due_at = body_due_at(successor).unwrap_or_default();
+        self.hash().add(batch, id.as_str().as_bytes(), &ChunkedValue::cut(successor)?);
+        self.zset().add(batch, id, due_at);
+        counts.scheduled(due_at);
+        Ok(())
     }
 
     pub(super) fn hash(&self) -> Hash<'a> {

@@ -1,6 +1,7 @@
 //! Copying a group, moving a topic and verifying a partition, a page at a time. A move changes both partitions in one batch, under the
 //! locks of both partitions.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex};
 
@@ -13,7 +14,7 @@ use super::group_partition::{Counts, Stored};
 use super::keys::{KeyPrefix, Score};
 use super::topics::{PartitionState, Topic, locked};
 use super::{Embedded, Inner};
-use crate::codec::{body_due_at, decode_body};
+use crate::codec::{body_due_at, body_version, decode_body, follow, take_apart};
 use crate::model::error::{Error, Result};
 use crate::model::limits::{CALL_BYTES_MAX, RECOVER_IDS_MAX};
 use crate::model::message::{GroupName, MessageId};
@@ -21,7 +22,7 @@ use crate::model::partition::Partition;
 use crate::model::time::Timestamp;
 use crate::model::topic::{Descriptor, GroupPartition};
 use crate::platform::disk::ChunkedValue;
-use crate::store::{self, Channel, Copied, CopyCursor, Defect, Finding, MovedPage, VerifyCursor, VerifyPage};
+use crate::store::{self, Channel, Copied, CopyCursor, Defect, Finding, MovedPage, VerifyCursor, VerifyPage, other_id};
 
 #[async_trait]
 impl store::Maintenance for Embedded {
@@ -178,8 +179,9 @@ impl Inner {
         let to_partition = to_state.groups.entry(to.place.group).or_default();
         let (mut batch, mut after) = (Batch::default(), (from_partition.counts(), to_partition.counts()));
         let head = to.stored.zset().head()?;
+        let to_end = (to_topic.descriptor(), to.place.partition);
         for mover in movers {
-            move_one(&mut batch, &from.stored, &to.stored, &mut after, mover, moved)?;
+            move_one(&mut batch, &from.stored, (&to.stored, to_end), &mut after, mover, moved)?;
         }
         self.apply(batch)?;
         from_partition.put(after.0);
@@ -241,7 +243,7 @@ struct Mover {
 fn move_one(
     batch: &mut Batch,
     from: &Stored<'_>,
-    to: &Stored<'_>,
+    (to, to_end): (&Stored<'_>, (&Descriptor, Partition)),
     (left, arrived): &mut (Counts, Counts),
     Mover { id, score, is_dead }: &Mover,
     moved: &mut MovedPage,
@@ -275,13 +277,23 @@ fn move_one(
     moved.waiting += 1;
     if !there_already {
         to.zset().add(batch, id, score.unsorted());
-        to.hash().add(batch, name, &ChunkedValue::cut(&body)?);
+        to.hash().add(batch, name, &ChunkedValue::cut(&moved_body(id, &body, to_end))?);
         to.bring_charge(batch, from, id)?;
         arrived.scheduled(score.at);
         arrived.hash += 1;
     }
     from.uncharge(batch, id)?;
     Ok(())
+}
+
+/// A body with the id that a message with a successor has as a dead letter in this partition.
+fn moved_body<'a>(id: &MessageId, body: &'a [u8], (to, partition): (&Descriptor, Partition)) -> Cow<'a, [u8]> {
+    let Some(followed) = take_apart(body) else { return body.into() };
+    let dead_id = match decode_body(id.clone(), followed.first.clone().into()) {
+        Ok(message) => other_id(&message, to, partition, body_version(&followed.successor)),
+        Err(_) => followed.dead_id,
+    };
+    follow(&followed.first, &followed.successor, &dead_id).into()
 }
 
 /// Entries of a page: others wait for as long as it takes.

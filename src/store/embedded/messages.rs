@@ -6,24 +6,24 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use sled::Batch;
 
-use super::changes::{CancelledIds, current};
+use super::changes::CancelledIds;
 use super::dead_letters::read_dead;
 use super::dedup_windows::DedupWindows;
 use super::group_partition::{Counts, Stored};
-use super::keys::{KeyPrefix, Score};
+use super::keys::Score;
+use super::push_over::PushTerms;
 use super::topics::{PartitionState, Topic, locked};
 use super::{Embedded, Inner};
-use crate::codec::{body_due_at, body_pushed_at, decode_body, encode_body, set_body_due_at};
+use crate::codec::{decode_body, encode_body};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::message::{Conflict, GroupName, Message, MessageId};
 use crate::model::partition::Partition;
-use crate::model::time::Timestamp;
 use crate::model::topic::Descriptor;
 use crate::model::version::Version;
 use crate::platform::disk::ChunkedValue;
 use crate::store::{
-    self, Call, Cancelled, Channel, KeyPause, LateFate, LateSettlement, Purge, Purged, PushVerdict, Pushed, Refused,
-    Reschedule, Rescheduled, StoredDuplicate,
+    self, Call, Cancelled, Channel, KeyPause, LateFate, LateSettlement, Purge, Purged, PushVerdict, Pushed, Reschedule,
+    Rescheduled, StoredDuplicate,
 };
 
 #[async_trait]
@@ -48,6 +48,7 @@ impl store::Messages for Embedded {
         this.check_storable()?;
         let (verdicts, wake) = match conflict {
             Conflict::Keep => this.insert(descriptor, partition, messages, &this.values(messages, call.version)?)?,
+            Conflict::After => this.push_after((descriptor, partition), call.version, messages)?,
             Conflict::Reject | Conflict::Replace | Conflict::Debounce => {
                 let terms = PushTerms { version: call.version, conflict, ordered: descriptor.is_ordered() };
                 this.push_over(descriptor, partition, terms, messages)?
@@ -336,199 +337,4 @@ fn uncancel(ids: CancelledIds<'_>, messages: &[Message], verdicts: &[PushVerdict
         }
     }
     Ok(forgotten)
-}
-
-#[derive(Clone, Copy)]
-struct PushTerms {
-    version: Version,
-    conflict: Conflict,
-    ordered: bool,
-}
-
-struct StoredCopies {
-    bodies: Vec<(KeyPrefix, Vec<u8>, Option<Score>)>,
-    dead: bool,
-}
-
-impl StoredCopies {
-    /// When a push that moves the message lets it be due: at most so long after its first push as the push says.
-    fn due_at(&self, message: &Message) -> Timestamp {
-        let first_pushes = self.bodies.iter().filter_map(|(_, old, _)| body_pushed_at(old));
-        first_pushes.map(|first| message.due_after(first)).min().unwrap_or(message.due_at)
-    }
-}
-
-impl Inner {
-    /// Each message for itself, in order. Messages that were pushed before a failure stay.
-    fn push_over(
-        &self,
-        descriptor: &Descriptor,
-        partition: Partition,
-        terms: PushTerms,
-        messages: &[Message],
-    ) -> Result<(Vec<PushVerdict>, bool)> {
-        let topics = self.topics();
-        let (topic, places) = current(&topics, descriptor, partition)?;
-        let state = topic.partition(partition);
-        let mut state = locked(&state);
-        let (mut verdicts, mut wake) = (Vec::with_capacity(messages.len()), false);
-        for (n, message) in messages.iter().enumerate() {
-            let terms = PushTerms { version: terms.version.plus(n), ..terms };
-            let (verdict, earlier) = self.push_one(&places, &mut state, terms, message)?;
-            verdicts.push(verdict);
-            wake |= earlier;
-        }
-        Ok((verdicts, wake))
-    }
-
-    fn push_one(
-        &self,
-        places: &[(GroupName, KeyPrefix)],
-        state: &mut PartitionState,
-        terms: PushTerms,
-        message: &Message,
-    ) -> Result<(PushVerdict, bool)> {
-        let (found, body) = (self.find(places, message)?, encode_body(message, terms.version)?);
-        if found.bodies.is_empty() && !found.dead {
-            let (pushed, wake) = self.add(places, state, terms, message, &body)?;
-            return Ok((pushed.into(), wake));
-        }
-        let due_at = found.due_at(message);
-        let bounded = (due_at != message.due_at).then_some(due_at);
-        if let Some(unchanged) = unchanged(&found, terms, message, due_at) {
-            let bounded = bounded.filter(|_| unchanged == Ok(Pushed::Duplicate));
-            return Ok((PushVerdict { bounded, ..unchanged.into() }, false));
-        }
-        let (mut batch, mut changed, mut wake) = (Batch::default(), Vec::new(), false);
-        let new_score = self.score(places, state, terms, due_at)?;
-        for (place, old, score) in found.bodies {
-            let stored = Stored::new(&self.tree, place);
-            let mut counts =
-                state.groups.get(&place.group).map_or_else(Default::default, |partition| partition.counts());
-            wake |= stored.zset().head()?.is_none_or(|head| due_at < head);
-            if let Some(score) = score {
-                stored.unschedule(&mut batch, &mut counts, &message.id, score)?;
-            }
-            stored.zset().add(&mut batch, &message.id, new_score);
-            counts.scheduled(new_score.at);
-            let mut new = old;
-            if terms.conflict == Conflict::Replace {
-                new.clone_from(&body);
-                stored.uncharge(&mut batch, &message.id)?;
-            } else {
-                set_body_due_at(&mut new, due_at, terms.version);
-                stored.postpone_attempt(&mut batch, &message.id, due_at)?;
-            }
-            stored.hash().remove(&mut batch, message.id.as_str().as_bytes())?;
-            stored.hash().add(&mut batch, message.id.as_str().as_bytes(), &ChunkedValue::cut(&new)?);
-            changed.push((place.group, counts));
-        }
-        self.apply(batch)?;
-        for (group, counts) in changed {
-            state.groups.entry(group).or_default().put(counts);
-        }
-        let pushed = if terms.conflict == Conflict::Replace { Pushed::Replaced } else { Pushed::Debounced };
-        Ok((PushVerdict { bounded, ..pushed.into() }, wake))
-    }
-
-    fn score(
-        &self,
-        places: &[(GroupName, KeyPrefix)],
-        state: &mut PartitionState,
-        terms: PushTerms,
-        due_at: Timestamp,
-    ) -> Result<Score> {
-        if !terms.ordered {
-            return Ok(due_at.into());
-        }
-        let zsets: Vec<_> = places.iter().map(|(_, place)| Stored::new(&self.tree, *place).zset()).collect();
-        let given = state.order.give(&zsets, self.now(), std::iter::once(Some(due_at)))?;
-        Ok(given.first().copied().flatten().unwrap_or(due_at.into()))
-    }
-
-    fn find(&self, places: &[(GroupName, KeyPrefix)], message: &Message) -> Result<StoredCopies> {
-        let mut found = StoredCopies { bodies: Vec::new(), dead: false };
-        for (_, place) in places {
-            let stored = Stored::new(&self.tree, *place);
-            match stored.hash().get(&message.id)? {
-                Some(body) => found.bodies.push((*place, body.to_vec(), stored.zset().score(&message.id)?)),
-                None => found.dead |= stored.dead_hash().has(&message.id)?,
-            }
-        }
-        Ok(found)
-    }
-
-    /// Stores a message whose id nobody has, unless it was settled lately, or cancelled after it was pushed.
-    fn add(
-        &self,
-        places: &[(GroupName, KeyPrefix)],
-        state: &mut PartitionState,
-        terms: PushTerms,
-        message: &Message,
-        body: &[u8],
-    ) -> Result<(Result<Pushed, Refused>, bool)> {
-        let (mut batch, mut wake, mut forgotten) = (Batch::default(), false, 0);
-        let duplicate = (Ok(Pushed::Duplicate), false);
-        if let Some((_, place)) = places.first() {
-            let seen = Stored::new(&self.tree, *place).seen().score(&message.id)?;
-            if seen.is_some_and(|until| until.at > self.now()) {
-                return Ok(duplicate);
-            }
-            let ids = CancelledIds::new(&self.tree, *place);
-            if let Some(memory) = ids.get(&message.id)? {
-                ids.forget(&mut batch, &message.id, memory.at);
-                forgotten = 1;
-            }
-        }
-        let value = ChunkedValue::cut(body)?;
-        let score = self.score(places, state, terms, message.due_at)?;
-        for (_, place) in places {
-            let stored = Stored::new(&self.tree, *place);
-            wake |= stored.zset().head()?.is_none_or(|head| message.due_at < head);
-            stored.zset().add(&mut batch, &message.id, score);
-            stored.hash().add(&mut batch, message.id.as_str().as_bytes(), &value);
-        }
-        self.apply(batch)?;
-        state.cancelled = state.cancelled.saturating_sub(forgotten);
-        for (_, place) in places {
-            let partition = state.groups.entry(place.group).or_default();
-            let mut counts = partition.counts();
-            counts.scheduled(score.at);
-            counts.hash += 1;
-            partition.put(counts);
-        }
-        Ok((Ok(Pushed::Stored), wake))
-    }
-}
-
-/// The answer to a push that changes nothing of what is there; none if it replaces or moves it.
-fn unchanged(
-    found: &StoredCopies,
-    terms: PushTerms,
-    message: &Message,
-    due_at: Timestamp,
-) -> Option<Result<Pushed, Refused>> {
-    let is_due_then = |old: &[u8]| body_due_at(old).unwrap_or_default() == due_at;
-    match terms.conflict {
-        Conflict::Keep | Conflict::Reject => Some(Ok(Pushed::Duplicate)),
-        _ if found.bodies.iter().any(|(_, old, _)| !is_of_key(message, old)) => Some(Err(Refused::OtherKey)),
-        Conflict::Debounce if found.bodies.iter().any(|(_, old, _)| is_due_then(old)) => Some(Ok(Pushed::Duplicate)),
-        _ if found.dead => Some(Err(Refused::Dead)),
-        _ if found.bodies.iter().any(|(_, _, score)| score.is_none()) => Some(Err(Refused::InFlight)),
-        Conflict::Debounce if found.bodies.iter().any(|(_, old, _)| expires_by(message, old, due_at)) => {
-            Some(Err(Refused::Expires))
-        }
-        Conflict::Replace | Conflict::Debounce => None,
-    }
-}
-
-/// Whether what is there is the message of this id, and not one with another key.
-fn is_of_key(message: &Message, old: &[u8]) -> bool {
-    let old = decode_body(message.id.clone(), old.to_vec().into());
-    old.is_ok_and(|old| old.envelope.key == message.envelope.key)
-}
-
-fn expires_by(message: &Message, old: &[u8], due_at: Timestamp) -> bool {
-    let old = decode_body(message.id.clone(), old.to_vec().into());
-    old.is_ok_and(|old| old.envelope.expires_at.is_some_and(|expires_at| expires_at <= due_at))
 }

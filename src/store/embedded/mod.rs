@@ -23,6 +23,7 @@ mod maintenance;
 mod reserve;
 mod owner;
 mod changes;
+mod push_over;
 mod messages;
 mod reads;
 

@@ -121,7 +121,8 @@ impl Inner {
         Ok(Renewal::Kept(HeadState { head, generation: topic.descriptor().generation, is_moving: false }))
     }
 
-    /// Writes a settlement. A message that is not there is passed over: it was settled before.
+    /// Writes a settlement. A message that is not there is passed over: it was settled before. Answers whether one took the place of
+    /// another.
     fn settle(
         &self,
         stored: &Stored<'_>,
@@ -129,19 +130,19 @@ impl Inner {
         seen: &mut u64,
         epoch: &Epoch,
         settlement: &Settlement,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         if settlement.len() > CALL_IDS_MAX {
             let detail = format!("{} decisions in one call, at most {CALL_IDS_MAX}", settlement.len());
             return Err(Error::new(Kind::TooLarge, detail));
         }
         let now = self.now();
         let (mut batch, mut counts, mut done) = (Batch::default(), partition.counts(), HashSet::new());
-        let mut acked = Vec::with_capacity(settlement.acked.len());
+        let (mut acked, mut has_successor) = (Vec::with_capacity(settlement.acked.len()), false);
         for id in &settlement.acked {
-            if done.insert(id) && stored.hash().remove(&mut batch, id.as_str().as_bytes())? {
-                stored.uncharge(&mut batch, id)?;
-                counts.hash = counts.hash.saturating_sub(1);
-                acked.push(id);
+            if done.insert(id) {
+                let (was_there, is_followed) = stored.end(&mut batch, &mut counts, id)?;
+                acked.extend(was_there.then_some(id));
+                has_successor |= is_followed;
             }
         }
         for retried in &settlement.retried {
@@ -171,9 +172,7 @@ impl Inner {
             let body = if done.insert(&buried.id) { stored.hash().get(&buried.id)? } else { None };
             if let Some(body) = body {
                 unschedule(stored, &mut batch, &mut counts, &buried.id)?;
-                bury(stored, &mut batch, buried, &body, now)?;
-                counts.hash = counts.hash.saturating_sub(1);
-                counts.dead += 1;
+                has_successor |= bury(stored, &mut batch, &mut counts, buried, &body, now)?;
             }
         }
         rewrite_reservations(stored, &mut batch, epoch, settlement, &positions)?;
@@ -188,7 +187,7 @@ impl Inner {
         partition.forget_paused(&over);
         paused.into_iter().for_each(|(key, until)| partition.found_paused(key.clone(), until));
         *seen = remembered;
-        Ok(())
+        Ok(has_successor)
     }
 }
 
@@ -259,7 +258,9 @@ impl Owner for Handle {
             self.owned(|stored, partition, seen| self.inner.settle(stored, partition, seen, &self.epoch, settlement));
         // A disk that fails may have written it all the same, and so may one whose answer nobody waits for.
         self.in_doubt = !applied.as_ref().is_err_and(|error| error.kind() == Kind::Stale);
-        applied?;
+        if applied? {
+            self.inner.wakes.wake(&Channel::head(&self.group_partition));
+        }
         self.inner.committer.commit().await?;
         self.in_doubt = false;
         Ok(())

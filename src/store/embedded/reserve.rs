@@ -8,7 +8,7 @@ use super::Inner;
 use super::collections::{Entry, reservation_value};
 use super::group_partition::{Counts, GroupPartitionState, Stored};
 use super::keys::Score;
-use crate::codec::{body_version, decode_body};
+use crate::codec::{body_version, decode_first};
 use crate::model::error::Result;
 use crate::model::limits::{CALL_IDS_MAX, DUE_LOOKED_AT_MAX};
 use crate::model::message::{Key, Message, MessageId};
@@ -50,7 +50,7 @@ impl Taking<'_> {
         self.bytes += bytes;
         stored.unschedule(&mut self.batch, &mut self.counts, &id, score)?;
         let version = body_version(&body);
-        let message = decode_body(id.clone(), body);
+        let message = decode_first(id.clone(), body);
         if let Some(message) = message.as_ref().ok().filter(|message| !wants(message)) {
             stored.sort(&mut self.batch, &mut self.counts, &id, score.at, message.envelope.key.as_ref());
             return Ok(true);

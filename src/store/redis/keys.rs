@@ -122,6 +122,7 @@ impl Keys {
             forwarding: key(":f"),
             by_key: key(":k"),
             paused: key(":p"),
+            successors: key(":n"),
             lease: key(":lease"),
         }
     }
@@ -198,12 +199,14 @@ pub(super) struct GroupPartitionKeys {
     pub(super) by_key: String,
     /// Zset: key -> until when its messages wait, ms.
     pub(super) paused: String,
+    /// Zset: id of a message that may have a successor -> when that was looked at last, ms.
+    pub(super) successors: String,
     /// String with expiry: the member that owns the partition.
     pub(super) lease: String,
 }
 
 impl GroupPartitionKeys {
-    pub(super) fn all(&self) -> [&str; 11] {
+    pub(super) fn all(&self) -> [&str; 12] {
         [
             &self.zset,
             &self.hash,
@@ -215,6 +218,7 @@ impl GroupPartitionKeys {
             &self.forwarding,
             &self.by_key,
             &self.paused,
+            &self.successors,
             &self.lease,
         ]
     }

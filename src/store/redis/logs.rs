@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 
 use super::keys::GroupPartitionKeys;
-use super::messages::{Canceller, debounce_argument, dedup_argument, read_pushed};
+use super::messages::{Canceller, dedup_argument, follow_keys, policy_argument, read_pushed};
 use super::owner::check_ids;
 use super::scripts::{Reply, SCRIPTS, ScriptCall};
 use super::topics::Answer;
@@ -78,6 +78,7 @@ impl LogTarget for Redis {
         let front = [&front[..], &[&origin, &page, &shared.purged, &shared.dedup, &shared.dedup_end]].concat();
         let mut keys: Vec<&str> = front.iter().map(|key| key.as_str()).collect();
         keys.extend(groups.iter().flat_map(message_keys));
+        keys.extend(follow_keys(conflict, &groups));
         let script = if descriptor.is_ordered() { &SCRIPTS.replay_ordered } else { &SCRIPTS.replay };
         keys.extend(descriptor.is_ordered().then_some(shared.order.as_str()));
         let make = |known: &str| {
@@ -91,7 +92,8 @@ impl LogTarget for Redis {
                 let body = encode_body(message, *version)?;
                 let origin = origin.as_ref().map_or(String::new(), |origin| origin.seq.to_string());
                 let call = call.arg(*number).arg(origin).arg(message.due_at.as_ms()).arg(message.id.as_str());
-                Ok(call.arg(body).arg(dedup_argument(message)).arg(debounce_argument(message)))
+                let more = policy_argument(conflict, message, (descriptor, partition), *version);
+                Ok(call.arg(body).arg(dedup_argument(message)).arg(more))
             })
         };
         self.apply(descriptor, partition, make).await?.each(|reply| read_pushed(&reply.text()?))
@@ -182,7 +184,7 @@ impl LogTarget for Redis {
             streams.iter().map(|stream| self.keys.call(&descriptor.topic, partition, stream)).collect();
         let mut keys = vec![shared.generation.as_str(), &shared.cancelled, &shared.gone, &shared.wake];
         keys.extend([shared.purged.as_str(), &shared.dedup, &shared.dedup_end]);
-        keys.extend(groups.iter().flat_map(message_keys));
+        keys.extend(groups.iter().flat_map(|group| message_keys(group).into_iter().chain([group.successors.as_str()])));
         keys.extend(memories.iter().map(String::as_str));
         let script = if descriptor.is_ordered() { &SCRIPTS.restore_ordered } else { &SCRIPTS.restore };
         keys.extend(descriptor.is_ordered().then_some(shared.order.as_str()));

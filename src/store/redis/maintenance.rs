@@ -10,7 +10,7 @@ use super::dead_letters::{destination, read, with_body};
 use super::failure::full;
 use super::scripts::{Reply, SCRIPTS, ScriptCall};
 use super::{Redis, Shared, ms};
-use crate::codec::{body_version, decode_body, encode_body};
+use crate::codec::{decode_body, encode_body, newest_version};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::limits::{CALL_BYTES_MAX, GROUP_PARTITION_MESSAGES_MAX, RECOVER_IDS_MAX};
 use crate::model::message::{GroupName, Message, MessageId, TopicName};
@@ -20,7 +20,7 @@ use crate::model::topic::{Descriptor, GroupPartition};
 use crate::model::version::Version;
 use crate::store::{
     self, Copied, CopyCursor, Defect, Finding, Forwarded, ForwardedMessage, MemberId, MovedPage, StatsClaim,
-    VerifyCursor, VerifyPage, random_text,
+    VerifyCursor, VerifyPage, other_id, random_text,
 };
 
 /// Messages of the first page, before it is known how large they are: all of them may be of the largest size.
@@ -48,8 +48,15 @@ impl store::Maintenance for Redis {
         let shared = self.keys.partition(&descriptor.topic, partition);
         let source_keys = self.keys.group(&descriptor.topic, partition, &source);
         let keys = self.keys.group(&descriptor.topic, partition, group);
-        let keys =
-            [&shared.generation, &source_keys.zset, &source_keys.hash, &source_keys.attempts, &keys.zset, &keys.hash];
+        let keys = [
+            &shared.generation,
+            &source_keys.zset,
+            &source_keys.hash,
+            &source_keys.attempts,
+            &keys.zset,
+            &keys.hash,
+            &keys.successors,
+        ];
         let call = ScriptCall::new(&SCRIPTS.copy, &keys.map(String::as_str))
             .arg(group.as_str())
             .arg(subscription.born)
@@ -287,13 +294,19 @@ impl Shared {
         );
         let answered = self.keys.call(&group_partition.topic, group_partition.partition, &moved.arrived.stream);
         let own = [&keys.zset, &keys.hash, &keys.attempts, &keys.dead_zset, &keys.dead_hash].map(String::as_str);
-        let places = [&[shared.generation.as_str(), &shared.moved, &shared.wake][..], &own, &[&answered]].concat();
+        let places =
+            [&[shared.generation.as_str(), &shared.moved, &shared.wake][..], &own, &[&answered, &keys.successors]]
+                .concat();
         let mut messages = Vec::with_capacity(taken.len());
         let mut entries = Vec::with_capacity(taken.len());
         for MovedMessage { id, is_dead, score, charge, value, found } in taken {
             let value = match found {
-                Ok((message, version)) => {
+                Ok((mut message, version)) => {
                     let new_version = self.clock.versions(1);
+                    if let Some(successor) = &mut message.successor {
+                        successor.version = self.clock.versions(1);
+                        successor.dead_id = other_id(&successor.message, to, group_partition.partition, new_version);
+                    }
                     let body = encode_body(&message, new_version)?;
                     messages.push(ForwardedMessage {
                         id: id.clone(),
@@ -373,7 +386,8 @@ fn read_page(reply: Reply) -> Result<Vec<MovedMessage>> {
             let dead = read(id.clone(), value.clone(), Timestamp::ZERO);
             dead.and_then(|dead| Ok((dead.message?, dead.version)))
         } else {
-            let version = body_version(&value);
+            // Its successor leaves with it.
+            let version = newest_version(&value);
             decode_body(id.clone(), value.clone()).map(|message| (message, version))
         };
         Ok(MovedMessage { id, is_dead, score, charge, value, found })

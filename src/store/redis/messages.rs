@@ -20,7 +20,7 @@ use crate::model::version::Version;
 use crate::platform::clock::Clock;
 use crate::store::{
     self, Cancelled, Fate, Fates, KeyPause, LateFate, LateSettlement, Purge, Purged, PushVerdict, Pushed, Refused,
-    Reschedule, Rescheduled, StoredDuplicate, too_many_paused,
+    Reschedule, Rescheduled, StoredDuplicate, other_id, too_many_paused,
 };
 
 #[async_trait]
@@ -39,7 +39,7 @@ impl store::Messages for Redis {
         }
         match conflict {
             Conflict::Keep => self.push_new(descriptor, partition, call, messages).await,
-            Conflict::Reject | Conflict::Replace | Conflict::Debounce => {
+            Conflict::Reject | Conflict::Replace | Conflict::Debounce | Conflict::After => {
                 self.push_over(descriptor, partition, call, conflict, messages).await
             }
         }
@@ -234,6 +234,7 @@ impl Shared {
         let front =
             [&shared.generation, &memory, &shared.seen, &shared.cancelled, &shared.gone, &shared.wake, &shared.purged];
         let mut keys = with_groups(&front, &groups);
+        keys.extend(follow_keys(conflict, &groups));
         let script = if descriptor.is_ordered() { &SCRIPTS.push_over_ordered } else { &SCRIPTS.push_over };
         keys.extend(descriptor.is_ordered().then_some(shared.order.as_str()));
         let until = Clock::System.instant().plus(self.connection.timeout());
@@ -249,7 +250,8 @@ impl Shared {
                 .arg(call.version.as_us());
             messages.iter().enumerate().try_fold(call, |call, (n, message)| {
                 let body = encode_body(message, version.plus(n))?;
-                Ok(call.arg(message.due_at.as_ms()).arg(message.id.as_str()).arg(body).arg(debounce_argument(message)))
+                let more = policy_argument(conflict, message, (descriptor, partition), version.plus(n));
+                Ok(call.arg(message.due_at.as_ms()).arg(message.id.as_str()).arg(body).arg(more))
             })
         };
         let read = |mut reply: Reply| messages.iter().map(|_| read_verdict(&reply.text()?)).collect();
@@ -280,6 +282,7 @@ impl Shared {
             &group_partition.lease,
             &group_partition.forwarding,
             &group_partition.by_key,
+            &group_partition.successors,
         ];
         let until = Clock::System.instant().plus(self.connection.timeout());
         let make = |known: &str| {
@@ -429,8 +432,23 @@ pub(super) fn dedup_argument(message: &Message) -> String {
 }
 
 /// How far a push may move the message that waits, ms; empty without a bound.
-pub(super) fn debounce_argument(message: &Message) -> String {
-    message.debounce_max.map_or_else(String::new, |max| ms_up(max).to_string())
+/// How far a push may move the message that is there, or the id that this has as a dead letter once the push follows it.
+pub(super) fn policy_argument(
+    conflict: Conflict,
+    message: &Message,
+    (descriptor, partition): (&Descriptor, Partition),
+    version: Version,
+) -> String {
+    match conflict {
+        Conflict::After => other_id(message, descriptor, partition, version).into(),
+        _ => message.debounce_max.map_or_else(String::new, |max| ms_up(max).to_string()),
+    }
+}
+
+/// The keys of groups that only a push needs which follows a message.
+pub(super) fn follow_keys(conflict: Conflict, groups: &[GroupPartitionKeys]) -> impl Iterator<Item = &str> {
+    let groups = if conflict == Conflict::After { groups } else { &[] };
+    groups.iter().flat_map(|group| [group.moving.as_str(), &group.successors])
 }
 
 /// The verdict, then `@<due ms>` if the message is due earlier than the push asked for.
@@ -444,6 +462,7 @@ fn read_verdict(status: &str) -> Result<PushVerdict> {
 pub(super) fn read_pushed(status: &str) -> Result<Result<Pushed, Refused>> {
     Ok(match status {
         "stored" => Ok(Pushed::Stored),
+        "behind" => Ok(Pushed::Behind),
         "duplicate" => Ok(Pushed::Duplicate),
         "replaced" => Ok(Pushed::Replaced),
         "debounced" => Ok(Pushed::Debounced),

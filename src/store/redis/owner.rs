@@ -13,7 +13,7 @@ use super::Shared;
 use super::histories::{Answered, Known, is_another};
 use super::keys::GroupPartitionKeys;
 use super::scripts::{Reply, SCRIPTS, Script, ScriptCall, time_of};
-use crate::codec::{Failure, body_version, decode_body, decode_history, encode_attempt, encode_dead, encode_failure};
+use crate::codec::{Failure, body_version, decode_first, decode_history, encode_attempt, encode_dead, encode_failure};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::limits::{CALL_IDS_MAX, DUE_LOOKED_AT_MAX, RECOVER_IDS_MAX, SORTED_KEYS_MAX};
 use crate::model::message::{Key, MessageId};
@@ -21,8 +21,8 @@ use crate::model::time::Timestamp;
 use crate::model::topic::GroupPartition;
 use crate::platform::clock::{Clock, Instant};
 use crate::store::{
-    Charge, Epoch, KeyCount, MemberId, Owner, PausedKey, Recovered, RepairCursor, Repaired, Reservation, ReserveLimit,
-    Reserved, ReservedMessage, Returned, SORTED, Settlement, Sorted, SortedKeys,
+    Channel, Charge, Epoch, KeyCount, MemberId, Owner, PausedKey, Recovered, RepairCursor, Repaired, Reservation,
+    ReserveLimit, Reserved, ReservedMessage, Returned, SORTED, Settlement, Sorted, SortedKeys,
 };
 
 const REPEAT_AFTER: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
@@ -313,8 +313,9 @@ impl Owner for RedisOwner {
         let GroupPartition { topic, partition, .. } = self.group_partition.clone();
         let (own, shared) = (self.keys(), self.shared.keys.partition(&topic, partition));
         let keys = [&own.reservations, &own.zset, &own.hash, &own.attempts, &own.dead_zset, &own.dead_hash];
+        let seen: &[&String] = if settlement.dedup_window.is_zero() { &[] } else { &[&shared.seen] };
         let by_key: &[&String] = if is_by_key(settlement) { &[&own.by_key, &own.paused] } else { &[] };
-        let keys = [&keys[..], &[&shared.seen], by_key, &[&shared.generation]].concat();
+        let keys = [&keys[..], &[&own.successors], seen, by_key, &[&shared.generation]].concat();
         let keys: Vec<&str> = keys.into_iter().map(String::as_str).collect();
         let call = self.numbered_call(&SCRIPTS.settle, &keys);
         let call = settlement_args(call, &self.epoch, settlement, &self.positions)?;
@@ -322,6 +323,10 @@ impl Owner for RedisOwner {
         let (mut reply, known) = self.known_answer(call).await?;
         self.positions.forget(settlement);
         let count = reply.maybe_number()?.unwrap_or_default();
+        if reply.left() > 0 {
+            // A successor may be due before all that waits.
+            self.shared.wakes.wake(&Channel::head(&self.group_partition));
+        }
         self.shared.answered(&topic, partition, known, Answered { count, losses, generation: 0 }).await
     }
 
@@ -386,7 +391,7 @@ fn reserved_messages(ids: &str, mut bodies: Reply, mut attempts: Reply) -> Resul
         are_charged.push(charged.is_some());
         let (attempts, retry_at) = charged.as_deref().map_or((0, None), read_charge);
         let (bytes, version) = (body.len(), body_version(&body));
-        let message = decode_body(id.clone(), body);
+        let message = decode_first(id.clone(), body);
         let ready_at = retry_at.or(message.as_ref().ok().map(|message| message.due_at)).unwrap_or_default();
         messages.push(ReservedMessage { id, ready_at, position: ready_at, attempts, bytes, version, message });
     }

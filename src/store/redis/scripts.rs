@@ -56,20 +56,20 @@ macro_rules! scripts {
 // A full Redis refuses a script without a flag before its first line: a push or a page of a copy. Everything else must
 // work when memory is full, so that dwell can be drained.
 scripts! {
-    push: "#!lua", "_time", "_history", "_count", "_call", "_tombstones", "_dedup", "_compared", "_body", "_content", "_unordered";
-    push_ordered: "#!lua", "_time", "_history", "_count", "_call", "_tombstones", "_dedup", "_compared", "_body", "_content", "_order", "push";
-    push_over: "#!lua", "_time", "_history", "_count", "_call", "_tombstones", "_purged", "_body", "_bounded", "_charge", "_unordered";
-    push_over_ordered: "#!lua", "_time", "_history", "_count", "_call", "_tombstones", "_purged", "_body", "_bounded", "_charge", "_order", "push_over";
-    cancel: "#!lua flags=allow-oom", "_time", "_history", "_count", "_call", "_body";
+    push: "#!lua", "_time", "_history", "_count", "_call", "_tombstones", "_dedup", "_compared", "_body", "_successor", "_content", "_unordered";
+    push_ordered: "#!lua", "_time", "_history", "_count", "_call", "_tombstones", "_dedup", "_compared", "_body", "_successor", "_content", "_order", "push";
+    push_over: "#!lua", "_time", "_history", "_count", "_call", "_tombstones", "_purged", "_body", "_successor", "_newest", "_follow", "_bounded", "_charge", "_unordered";
+    push_over_ordered: "#!lua", "_time", "_history", "_count", "_call", "_tombstones", "_purged", "_body", "_successor", "_newest", "_follow", "_bounded", "_charge", "_order", "push_over";
+    cancel: "#!lua flags=allow-oom", "_time", "_history", "_count", "_call", "_body", "_successor", "_newest";
     purge_group: "#!lua flags=allow-oom", "_time", "_history", "_count", "_call", "_purged";
     pause_key: "#!lua flags=allow-oom", "_time", "_history", "_count", "_call";
-    reapply_purge: "#!lua flags=allow-oom", "_time", "_history", "_count", "_call", "_body", "_purged";
-    reschedule: "#!lua flags=allow-oom", "_time", "_history", "_count", "_call", "_tombstones", "_body", "_charge", "_sorted";
+    reapply_purge: "#!lua flags=allow-oom", "_time", "_history", "_count", "_call", "_body", "_successor", "_purged";
+    reschedule: "#!lua flags=allow-oom", "_time", "_history", "_count", "_call", "_tombstones", "_body", "_successor", "_newest", "_charge", "_sorted";
     fence: "#!lua flags=allow-oom", "_call";
-    replay: "#!lua", "_time", "_history", "_count", "_call", "_tombstones", "_ended", "_purged", "_dedup", "_body", "_bounded", "_charge", "_unordered";
-    replay_ordered: "#!lua", "_time", "_history", "_count", "_call", "_tombstones", "_ended", "_purged", "_dedup", "_body", "_bounded", "_charge", "_order", "replay";
-    restore: "#!lua", "_time", "_history", "_count", "_call", "_tombstones", "_ended", "_purged", "_dedup", "_body", "_dead", "_unordered";
-    restore_ordered: "#!lua", "_time", "_history", "_count", "_call", "_tombstones", "_ended", "_purged", "_dedup", "_body", "_dead", "_order", "restore";
+    replay: "#!lua", "_time", "_history", "_count", "_call", "_tombstones", "_ended", "_purged", "_dedup", "_body", "_successor", "_newest", "_follow", "_bounded", "_charge", "_unordered";
+    replay_ordered: "#!lua", "_time", "_history", "_count", "_call", "_tombstones", "_ended", "_purged", "_dedup", "_body", "_successor", "_newest", "_follow", "_bounded", "_charge", "_order", "replay";
+    restore: "#!lua", "_time", "_history", "_count", "_call", "_tombstones", "_ended", "_purged", "_dedup", "_body", "_successor", "_newest", "_dead", "_unordered";
+    restore_ordered: "#!lua", "_time", "_history", "_count", "_call", "_tombstones", "_ended", "_purged", "_dedup", "_body", "_successor", "_newest", "_dead", "_order", "restore";
     restore_progress: "#!lua flags=allow-oom", "_time";
     acquire: "#!lua flags=allow-oom", "_time", "_history", "_count";
     renew: "#!lua flags=allow-oom", "_time";
@@ -88,8 +88,8 @@ scripts! {
     reserve_ordered: "#!lua flags=allow-oom", "_time", "_call_sequence", "_attempts";
     reserve_by_key: "#!lua flags=allow-oom", "_time", "_moving", "_call_sequence", "_attempts", "_body", "_sorted", "_by_key";
     sorted_keys: "#!lua flags=allow-oom,no-writes", "_by_key";
-    settle: "#!lua flags=allow-oom", "_time", "_call_sequence", "_charge", "_no_history", "_count";
-    settle_late: "#!lua flags=allow-oom", "_time", "_history", "_count", "_call", "_tombstones", "_ended", "_body", "_charge", "_moving";
+    settle: "#!lua flags=allow-oom", "_time", "_call_sequence", "_charge", "_no_history", "_count", "_has_successors", "_successor";
+    settle_late: "#!lua flags=allow-oom", "_time", "_history", "_count", "_call", "_tombstones", "_ended", "_body", "_successor", "_charge", "_moving";
     start: "#!lua flags=allow-oom", "_time", "_call_sequence";
     peek: "#!lua flags=allow-oom,no-writes", "_time";
     waiting: "#!lua flags=allow-oom,no-writes", "_sorted", "_by_due";
@@ -112,9 +112,9 @@ scripts! {
     delete_cron_job: "#!lua flags=allow-oom", "_time", "_history", "_count", "_tombstones";
     restore_cron_job: "#!lua flags=allow-oom", "_time", "_history", "_count", "_tombstones";
     fire_cron_job: "#!lua", "_time", "_history", "_count";
-    move_out: "#!lua flags=allow-oom", "_time", "_body", "_dead", "_page", "_no_history", "_count", "_sorted";
+    move_out: "#!lua flags=allow-oom", "_time", "_body", "_successor", "_newest", "_dead", "_page", "_no_history", "_count", "_sorted";
     move_in: "#!lua", "_history", "_count", "_call";
-    move_done: "#!lua flags=allow-oom", "_body", "_dead", "_page", "_no_history", "_count";
+    move_done: "#!lua flags=allow-oom", "_body", "_successor", "_newest", "_dead", "_page", "_no_history", "_count";
     move_close: "#!lua flags=allow-oom";
     merge_descriptor: "#!lua flags=allow-oom", "_time", "_history", "_new_history";
     compare: "#!lua flags=allow-oom", "_time", "_new_history";

@@ -1,6 +1,7 @@
 //! The sentences.
 
 mod admin;
+mod after;
 mod batches;
 mod bounded;
 mod copied;
@@ -89,6 +90,7 @@ pub(crate) fn judge(ledger: &Ledger, topics: &[Topic], scenario: Scenario, end: 
         breaches.extend(judge.late(number, delivery));
         breaches.extend(judge.bounded(delivery));
         breaches.extend(judge.released(number, delivery));
+        breaches.extend(judge.after(delivery));
     }
     for batch in &ledger.batches {
         breaches.extend(judge.batch(batch));
@@ -272,10 +274,14 @@ impl<'a> Judge<'a> {
             let is_lost = other.is_buffered && self.ledger.wiped(other.broker, other.span.sent);
             Some((other.span, due, other.effects[delivery.group] == Effect::Done && !is_lost))
         });
+        // What moves a message need not move the one that follows it.
+        let is_sure = !self.may_follow(push);
         let own = (push.span, push.due, true);
         let changes = std::iter::once(own).chain(debounced).chain(rescheduled);
         let changes: Vec<_> = changes.filter(|(span, ..)| span.sent <= delivery.span.end()).collect();
-        let certain = changes.iter().filter(|(span, _, is_certain)| *is_certain && span.end() < delivery.span.sent);
+        let certain = changes.iter().filter(|(span, _, is_certain)| {
+            *is_certain && (is_sure || *span == push.span) && span.end() < delivery.span.sent
+        });
         let last = certain.max_by_key(|(span, ..)| span.sent).copied().unwrap_or(own);
         let is_possible =
             |span: &super::Span| span.end() >= last.0.sent || self.forgot(last.0.sent, delivery.span.end());
@@ -560,7 +566,8 @@ impl<'a> Judge<'a> {
         let others = self.pushes_of(topic, id);
         let is_alone = others.len() == 1;
         let is_due = match push.outcome {
-            Pushed::Stored | Pushed::Journaled => true,
+            // In each group it follows another message, or is dropped.
+            Pushed::Stored | Pushed::Journaled => !self.may_follow(push) || self.topics[topic].groups.len() == 1,
             // A group that had settled what was replaced does not get the replacement.
             Pushed::Replaced => group == 0 && self.topics[topic].groups.len() == 1,
             Pushed::Buffered | Pushed::Safe | Pushed::Found => is_alone,
@@ -570,7 +577,8 @@ impl<'a> Judge<'a> {
             false => true,
             // What was only in Redis is lost with it; and after a loss another message may have the id when it is restored.
             true => match push.outcome {
-                Pushed::Journaled | Pushed::Buffered => is_alone,
+                Pushed::Journaled => is_alone || self.is_followed_alone(push),
+                Pushed::Buffered => is_alone,
                 Pushed::Safe => is_alone && !self.ledger.unjournaled(push.broker, push.span),
                 _ => false,
             },
@@ -592,6 +600,8 @@ impl<'a> Judge<'a> {
         // One that is buffered replaces when it comes to the store, where also a dead message makes room for it.
         let replaced =
             others.iter().filter(|other| other.tag != push.tag).any(|other| match (other.outcome, other.policy) {
+                // What follows a message takes the place of what followed it before.
+                (_, Policy::After) => self.may_follow(push) && other.span.end() >= since,
                 (Pushed::Replaced, _) => other.span.end() >= since,
                 (Pushed::Buffered | Pushed::Unknown, Policy::Replace | Policy::Debounce) => true,
                 _ => false,

@@ -72,7 +72,7 @@ async fn concurrent_pushes_with_policies_share_calls_and_get_own_results() -> Re
             _ if n < 300 => Ok(Pushed::Stored),
             Conflict::Replace => Ok(Pushed::Replaced),
             Conflict::Debounce => Ok(Pushed::Debounced),
-            Conflict::Keep | Conflict::Reject => Err(Kind::Conflict),
+            Conflict::Keep | Conflict::Reject | Conflict::After => Err(Kind::Conflict),
         };
         assert_eq!(outcome.map(|outcome| outcome.pushed).map_err(|error| error.kind()), expected, "{n}");
     }

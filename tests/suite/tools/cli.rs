@@ -8,6 +8,7 @@ mod usage_errors;
 mod settle;
 mod dedup;
 mod spread;
+mod after;
 mod debounce_max;
 mod update;
 

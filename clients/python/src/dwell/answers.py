@@ -128,6 +128,8 @@ class Message(ListedMessage):
     etag: str | None = None
     max_attempts: int | None = None
     owner: str | None = None
+    #: When the message that follows it is due: it is delivered once this one has ended.
+    successor_due_at: datetime | None = None
     reason: str | None = None
     last_error: LastError | None = None
 

@@ -8,7 +8,7 @@ from typing import Any, List, Literal, Mapping, Protocol, TypedDict, Union
 
 from .values import Duration, Time, compact, due_fields, duration_field, milliseconds, not_empty, ulid
 
-Conflict = Literal["keep", "reject", "replace", "debounce"]
+Conflict = Literal["keep", "reject", "replace", "debounce", "after"]
 Past = Literal["now", "reject"]
 State = Literal["scheduled", "ready", "blocked", "backoff", "in_flight", "dead"]
 DeathReason = Literal["max_attempts", "buried", "unreadable", "expired"]

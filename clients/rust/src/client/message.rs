@@ -42,6 +42,8 @@ pub enum Conflict {
     Replace,
     /// A message that waits gets the due time of this push.
     Debounce,
+    /// The new message follows one that is in flight, instead of one that does already.
+    After,
 }
 
 /// The policy of a push or reschedule if its due time is in the past.
@@ -157,6 +159,7 @@ impl NewMessage {
             Conflict::Reject => "reject",
             Conflict::Replace => "replace",
             Conflict::Debounce => "debounce",
+            Conflict::After => "after",
         };
         self.fields.conflict = Some(name.to_owned());
         self

@@ -351,6 +351,10 @@ pub struct Message {
     /// The broker that owns its partition, while it is blocked, in backoff or in flight.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
+    /// When the message that follows it is due, which was pushed with `conflict` `after`: it is delivered once this one has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<String>, format = DateTime))]
+    pub successor_due_at: Option<Timestamp>,
     /// Names its due time and its attempts, for `If-Match`.
     #[cfg_attr(feature = "schema", schema(value_type = schema::Etag))]
     pub etag: String,

@@ -84,7 +84,7 @@ pub struct BatchMessage {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<schema::MessageId>))]
     pub id: Option<String>,
-    /// Policy if the id exists: `keep`, `reject`, `replace` or `debounce`. Default `keep`.
+    /// Policy if the id exists: `keep`, `reject`, `replace`, `debounce` or `after`. Default `keep`.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<schema::ConflictPolicy>))]
     pub conflict: Option<String>,

@@ -19,7 +19,8 @@ local function pushed_at(body)
 end
 -- The key, and where what follows it begins.
 local function key_of(body)
-  if string.byte(body, 14) == BARE then return nil end
+  -- 128 is added if the message has a successor; _successor.lua has the form.
+  if (string.byte(body, 14) or 0) % 128 == BARE then return nil end
   if string.byte(body, KEY_AT) ~= 1 then return nil, KEY_AT + 1 end
   local length, from = number_at(body, KEY_AT + 1)
   return string.sub(body, from, from + length - 1), from + length

@@ -62,6 +62,7 @@
   end
   if there and is_dead then there = #there >= 4 and string.sub(there, 5 + struct.unpack('>I4', there)) end
   if not there or #there < KEY_AT - 1 then return '' end
+  there = parts_of(there)
   local said = '@' .. string.format('%.0f', due_of(there))
   if with_key and key_of(there) ~= key_of(pushed) then return said .. 'k' end
   local content, attachment = content_of(there)

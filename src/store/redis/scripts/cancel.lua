@@ -8,7 +8,7 @@
 -- Repeats and late copies as in push. Only what is in the zset is taken, together with its body, so no reservation can have it. T:x remembers the id and the version;
 -- `<id> <group>` beside it is a group of which it was not taken. So a repeat, and who cancels again, finds that it was done,
 -- and in which groups; `<id> ` has the version of the cancel that found it, since a log may still have a push from in between.
--- A live cancel is later than what it takes. A cancel from a log removes only a message with a lower version, and
+-- A live cancel is later than what it takes, and takes a successor too. A cancel from a log removes only a message with a lower version, and
 -- is remembered also when nothing is there: what it meant may come out of the log behind it.
 local now_us, answer = time_us(ARGV[8])
 if math.floor(now_us / 1000) > tonumber(ARGV[2]) then return {'LATE', answer} end
@@ -36,16 +36,25 @@ for g = 1, groups do
   local z, h, a, dh = KEYS[4 * g], KEYS[4 * g + 1], KEYS[4 * g + 2], KEYS[4 * g + 3]
   local body = redis.call('HGET', h, id)
   verdicts[g] = 'absent'
+  local _, successor = nil, nil
+  if body and is_log and version_of(body) < version then _, successor = parts_of(body) end
+  if successor and version_of(successor) <= version then successor = nil end
   if body and is_log and version_of(body) >= version then
     -- A later push is what counts now, and the memory of this cancel would stand against it.
     for other = g, groups do verdicts[other] = 'absent' end
     return reply(before or '')
   elseif body and redis.call('ZSCORE', z, id) then
     verdicts[g], taken = 'done', true
-    version = math.max(version, version_of(body) + 1)
-    redis.call('ZREM', z, id)
-    redis.call('HDEL', h, id)
     redis.call('HDEL', a, id)
+    if successor then
+      -- A log cancels what was there before the successor was pushed.
+      redis.call('HSET', h, id, successor)
+      redis.call('ZADD', z, due_of(successor), id)
+    else
+      version = math.max(version, newest_version_of(body) + 1)
+      redis.call('ZREM', z, id)
+      redis.call('HDEL', h, id)
+    end
   elseif body then
     verdicts[g] = 'in_flight'
   elseif redis.call('HEXISTS', dh, id) == 1 then

@@ -1,5 +1,5 @@
 -- copy: gives a new group a page of the messages that another group holds, scheduled, ready or in flight.
---   KEYS[1] T:gen   of the source: [2] T:<source>:z [3] T:<source>:h [4] T:<source>:a   of the group: [5] T:<group>:z [6] T:<group>:h
+--   KEYS[1] T:gen   of the source: [2] T:<source>:z [3] T:<source>:h [4] T:<source>:a   of the group: [5] T:<group>:z [6] T:<group>:h [7] T:<group>:n
 --   ARGV[1] group   ARGV[2] generation at which it was made   ARGV[3] source   ARGV[4] cursor, '' at first
 --   ARGV[5] messages, about
 -- Returns {'OK', messages copied, their bytes, next cursor or ''} or {'STALE'}: the partition has not seen that the group is
@@ -29,6 +29,8 @@ for i = 1, #page[2], 2 do
     if not due then due = #body >= 6 and string.format('%.0f', struct.unpack('>I6', body)) or '0' end
     redis.call('ZADD', KEYS[5], due, id)
     redis.call('HSET', KEYS[6], id, body)
+    -- It has a successor; _successor.lua has the form.
+    if (string.byte(body, 14) or 0) >= 128 then redis.call('ZADD', KEYS[7], 0, id) end
     copied = copied + 1
   end
 end

@@ -13,7 +13,7 @@ for i = 1, #entries, 2 do
   local id, kind, version, score = entries[i], string.match(entries[i + 1], '^(%a) (%d+) (%S+)$')
   if kind == 'w' and not redis.call('ZSCORE', z, id) then
     local body = redis.call('HGET', h, id)
-    if body and version_of(body) == tonumber(version) then
+    if body and newest_version_of(body) == tonumber(version) then
       if back[id] then
         redis.call('ZADD', z, score, id)
         if not head or tonumber(score) < tonumber(head) then head = score end

@@ -1,6 +1,6 @@
 -- move_in: puts the messages of a page that was taken from another topic into a partition of this one.
 --   KEYS[1] T:gen   KEYS[2] T:moved   KEYS[3] T:wake   KEYS[4] T:<group>:z  [5] T:<group>:h  [6] T:<group>:a  [7] T:<group>:dz  [8] T:<group>:dh
---   KEYS[9] T:c:<stream>@<broker>
+--   KEYS[9] T:c:<stream>@<broker>   KEYS[10] T:<group>:n
 --   ARGV[1] as in _history   ARGV[2] stream of the page   ARGV[3] page   ARGV[4] bodies a partition may hold
 --   then n times (id, 'w' or 'd', score, charge or '', body or dead value)
 -- Returns {'OK', 1 if the page was placed before, ids that were there already} or, with nothing changed, a refusal of _history, {'FULL'} {'CLOSED'}: the
@@ -32,6 +32,8 @@ for i = 5, #ARGV, 5 do
   else
     redis.call('ZADD', KEYS[4], score, id)
     redis.call('HSET', KEYS[5], id, value)
+    -- It has a successor; _successor.lua has the form.
+    if (string.byte(value, 14) or 0) >= 128 then redis.call('ZADD', KEYS[10], math.floor(tonumber(ARGV[3]) / 1000), id) end
     if charge ~= '' then redis.call('HSET', KEYS[6], id, charge) end
     if not earliest or tonumber(score) < tonumber(earliest) then earliest = score end
   end

@@ -45,7 +45,7 @@ for i = 1, #waiting, 2 do
   local id = waiting[i]
   local body = redis.call('HGET', h, id)
   if body then
-    if not put(id, 'w', version_of(body), time_of(waiting[i + 1]), redis.call('HGET', a, id) or '', body) then break end
+    if not put(id, 'w', newest_version_of(body), time_of(waiting[i + 1]), redis.call('HGET', a, id) or '', body) then break end
     reserved[#reserved + 1] = id
   end
   redis.call('ZREM', z, id)

@@ -1,7 +1,7 @@
 -- purge_group: deletes what a group has in a partition, scheduled, ready or reserved, and ends the epoch of its owner.
 --   KEYS[1] T:gen   KEYS[2] T:c:<stream>   KEYS[3] T:purged   KEYS[4] T:wake   KEYS[5] T:<group>:z  [6] T:<group>:h
 --   [7] T:<group>:r  [8] T:<group>:a  [9] T:<group>:dz  [10] T:<group>:dh  [11] T:<group>:lease
---   [12] T:<group>:f  [13] T:<group>:k
+--   [12] T:<group>:f  [13] T:<group>:k  [14] T:<group>:n
 --   ARGV[1] as in _history   ARGV[2] valid until, ms   ARGV[3] group   ARGV[4] '1' to delete dead messages too
 --   ARGV[5] version, us   ARGV[6] number of the call   ARGV[7] time override, us, or ''
 -- Returns {'OK', now us, version of the purge us, messages, dead messages} or, with nothing changed, a refusal of _history,
@@ -25,7 +25,7 @@ end
 local version = math.max(tonumber(ARGV[5]), now_us, purged_at(KEYS[3], ARGV[3]) + 1)
 local messages, dead = redis.call('HLEN', KEYS[6]), 0
 local line = redis.call('HGET', KEYS[7], '@')
-redis.call('UNLINK', KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[11], KEYS[13])
+redis.call('UNLINK', KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[11], KEYS[13], KEYS[14])
 if ARGV[4] == '1' then
   dead = redis.call('HLEN', KEYS[10])
   redis.call('UNLINK', KEYS[9], KEYS[10])

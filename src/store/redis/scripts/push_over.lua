@@ -1,14 +1,16 @@
 -- push_over: stores messages of one partition under a policy about ids that are there, one after the other.
 --   KEYS[1] T:gen   KEYS[2] T:c:<stream>   KEYS[3] T:seen   KEYS[4] T:x   KEYS[5] T:gone   KEYS[6] T:wake   KEYS[7] T:purged
---   then for each group T:<group>:z, :h, :a, :dh
---   ARGV[1] as in _history   ARGV[2] valid until, ms   ARGV[3] bodies a partition may hold   ARGV[4] 'reject', 'replace' or
---   'debounce'   ARGV[5] time override, us, or ''   ARGV[6] number of the call   ARGV[7] version of the first message, us; those
---   of the others count up   then n times (due ms, id, body, how long after the first push it may be due with 'debounce', ms, or '')
--- Returns {'OK', now us, n times 'stored' 'duplicate' 'replaced' 'debounced' 'in_flight' 'dead' 'other_key' or 'expires';
+--   then for each group T:<group>:z, :h, :a, :dh   with 'after' then for each group T:<group>:m, :n
+--   ARGV[1] as in _history   ARGV[2] valid until, ms   ARGV[3] bodies a partition may hold   ARGV[4] 'reject', 'replace',
+--   'debounce' or 'after'   ARGV[5] time override, us, or ''   ARGV[6] number of the call   ARGV[7] version of the first message, us; those
+--   of the others count up   then n times (due ms, id, body, and with 'debounce' how long after the first push it may be due, ms, or '';
+--   with 'after' the id of the message before it as a dead letter)
+-- Returns {'OK', now us, n times 'stored' 'behind' 'duplicate' 'replaced' 'debounced' 'in_flight' 'dead' 'other_key' or 'expires';
 --   behind 'debounced' and 'duplicate' `@<due ms>` if that is earlier than it was asked for} or, with nothing changed, a refusal of _history, {'LATE', now us} {'FULL', now us} {'OUTDATED', now us, version us}
 --   {'GAP', now us}.
 -- A crash before or after leaves all or nothing. Repeats and late copies as in push; T:seen and T:x as in push. A group that
--- has settled the message does not get it again. A message of the id with another key is another message, and stays.
+-- has settled the message does not get it again; with 'after' it does, since each group decides for itself. A message of the id with
+-- another key is another message, and stays.
 local now_us, answer = time_us(ARGV[5])
 local now = math.floor(now_us / 1000)
 if now > tonumber(ARGV[2]) then return {'LATE', answer} end
@@ -23,7 +25,8 @@ if known == 'repeat' then
   if #answers == 2 then for _ = 8, #ARGV, 4 do answers[#answers + 1] = 'stored' end end
   return repeated(answers)
 end
-local policy, groups = ARGV[4], (#KEYS - 7) / 4
+local policy = ARGV[4]
+local groups = (#KEYS - 7) / (policy == 'after' and 6 or 4)
 local z, h, a, dh = {}, {}, {}, {}
 for g = 1, groups do z[g], h[g], a[g], dh[g] = KEYS[4 * g + 4], KEYS[4 * g + 5], KEYS[4 * g + 6], KEYS[4 * g + 7] end
 local n = (#ARGV - 7) / 4
@@ -40,7 +43,7 @@ for i = 8, #ARGV, 4 do
   local newest = math.max(purged, tonumber(redis.call('ZSCORE', KEYS[4], ARGV[i + 1]) or 0))
   for g = 1, groups do
     local old = redis.call('HGET', h[g], ARGV[i + 1])
-    if old then newest = math.max(newest, version_of(old)) end
+    if old then newest = math.max(newest, newest_version_of(old)) end
   end
   if newest >= version then
     refuse_call(KEYS[2])
@@ -94,6 +97,33 @@ local function refusal(due, body, found, in_flight, dead)
   end
 end
 
+-- Each group decides for itself.
+local function push_after(due, id, body, dead_id)
+  local found, olds, is_there = {}, {}, false
+  for g = 1, groups do
+    local m = KEYS[6 + 4 * groups + 2 * g]
+    found[g], olds[g] = found_to_follow(z[g], h[g], dh[g], m, id, body)
+    if found[g] == 'other_key' then return 'other_key' end
+    if found[g] == 'on_its_way' then return 'in_flight' end
+    is_there = is_there or found[g] ~= 'stored'
+  end
+  if not is_there then return add(id, due, body) end
+  local seen = redis.call('ZSCORE', KEYS[3], id)
+  local is_seen, verdict = seen and tonumber(seen) > now, 'duplicate'
+  for g = 1, groups do
+    if found[g] == 'behind' then
+      local had_one = follow(KEYS[7 + 4 * groups + 2 * g], h[g], now, id, olds[g], body, dead_id)
+      if verdict ~= 'behind' then verdict = had_one and 'replaced' or 'behind' end
+    elseif found[g] == 'stored' and not is_seen then
+      redis.call('ZREM', KEYS[4], id)
+      schedule(g, id, due, place and place(z, now, tonumber(due)) or due)
+      redis.call('HSET', h[g], id, body)
+      verdict = 'behind'
+    end
+  end
+  return verdict
+end
+
 local function push(due, id, body, max)
   local found, in_flight, dead = {}, false, false
   for g = 1, groups do
@@ -125,10 +155,15 @@ local function push(due, id, body, max)
 end
 
 for i = 8, #ARGV, 4 do
-  local verdict, due = push(unpack(ARGV, i, i + 3))
+  local verdict, due
+  if policy == 'after' then
+    verdict, due = push_after(unpack(ARGV, i, i + 3)), ARGV[i]
+  else
+    verdict, due = push(unpack(ARGV, i, i + 3))
+  end
   local is_earlier = due ~= ARGV[i] and (verdict == 'debounced' or verdict == 'duplicate')
   answers[#answers + 1] = is_earlier and verdict .. '@' .. due or verdict
-  if policy ~= 'reject' and (verdict == 'stored' or verdict == 'replaced' or verdict == 'debounced') then
+  if policy ~= 'reject' and (verdict == 'stored' or verdict == 'behind' or verdict == 'replaced' or verdict == 'debounced') then
     remember_version(KEYS[5], now_us, ARGV[i + 1], tonumber(ARGV[7]) + (i - 8) / 4)
   end
 end

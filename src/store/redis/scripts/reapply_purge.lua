@@ -21,7 +21,14 @@ local page = redis.call('HSCAN', h, cursor, 'COUNT', 100)
 for i = 1, #page[2], 2 do
   local id, body = page[2][i], page[2][i + 1]
   if in_dead == 'd' then body = string.sub(body, 5 + struct.unpack('>I4', body)) end
-  if version_of(body) <= version then
+  local _, successor = parts_of(body)
+  if successor and version_of(body) <= version and version_of(successor) > version then
+    -- It was pushed after the purge.
+    redis.call('HSET', h, id, successor)
+    redis.call('ZADD', z, due_of(successor), id)
+    redis.call('HDEL', KEYS[5], id)
+    deleted = deleted + 1
+  elseif version_of(body) <= version then
     redis.call('ZREM', z, id)
     redis.call('HDEL', KEYS[5], id)
     deleted = deleted + redis.call('HDEL', h, id)

@@ -2,12 +2,14 @@
 --   KEYS[1] T:gen   KEYS[2] T:c:<log>   KEYS[3] T:seen   KEYS[4] T:x   KEYS[5] T:gone   KEYS[6] T:wake
 --   KEYS[7] T:c:<origin>   KEYS[8] T:c:<origin>#<page>, a hash: number of a record that was handed over -> 1
 --   KEYS[9] T:purged   KEYS[10] T:dedup   KEYS[11] T:dedup-end
---   then for each group T:<group>:z, :h, :a, :dz, :dh
---   ARGV[1] as in _history   ARGV[2] bodies a partition may hold   ARGV[3] 'keep', 'reject', 'replace' or 'debounce'
+--   then for each group T:<group>:z, :h, :a, :dz, :dh   with 'after' then for each group T:<group>:m, :n
+--   ARGV[1] as in _history   ARGV[2] bodies a partition may hold   ARGV[3] 'keep', 'reject', 'replace', 'debounce' or
+--   'after'
 --   ARGV[4] time override, us, or ''   then n times (number of the record, its number in the log of the
---   broker that handed it over or '', due ms, id, body, dedup key or '', how long after the first push it may be due with 'debounce', ms, or '')
+--   broker that handed it over or '', due ms, id, body, dedup key or '', and with 'debounce' how long after the first push it may be due, ms, or ''; with 'after' the id of the message before
+--   it as a dead letter)
 -- Returns {'OK', now us, a verdict for each record} or, with nothing changed, a refusal of _history, {'FULL', now us}, or
---   {'STALE', now us} for a closed log. Verdicts: 'stored' 'replaced' 'debounced' 'duplicate' 'duplicate=<id of the first message of the
+--   {'STALE', now us} for a closed log. Verdicts: 'stored' 'behind' 'replaced' 'debounced' 'duplicate' 'duplicate=<id of the first message of the
 --   dedup key>', and two that end the list, since the records behind them were not looked at:
 --     'in_flight': a reservation has the message, so it is neither replaced nor moved nor doubled; the record waits until it is settled
 --     'other_key': the id has a message with another key, which stays
@@ -23,7 +25,8 @@
 local now_us, answer = time_us(ARGV[4])
 local now = math.floor(now_us / 1000)
 if refusal then return refusal end
-local policy, groups, n = ARGV[3], (#KEYS - 11) / 5, (#ARGV - 4) / 7
+local policy, n = ARGV[3], (#ARGV - 4) / 7
+local groups = (#KEYS - 11) / (policy == 'after' and 7 or 5)
 local z, h, a, dz, dh, names = {}, {}, {}, {}, {}, {}
 for g = 1, groups do
   z[g], h[g], a[g], dz[g], dh[g] = unpack(KEYS, 5 * g + 7, 5 * g + 11)
@@ -70,6 +73,31 @@ local function is_past(id, version, body)
   return tonumber(redis.call('ZSCORE', KEYS[4], id .. ' ') or 0) >= version or is_over_everywhere(id, version)
 end
 
+-- Each group decides for itself.
+local function replay_after(due, id, body, version, dead_id)
+  local found, olds, is_there = {}, {}, false
+  for g = 1, groups do
+    found[g], olds[g] = found_to_follow(z[g], h[g], dh[g], KEYS[10 + 5 * groups + 2 * g], id, body)
+    if found[g] == 'other_key' then return 'other_key' end
+    if olds[g] and newest_version_of(olds[g]) >= version then return 'duplicate' end
+    if found[g] == 'on_its_way' then return 'in_flight' end
+    is_there = is_there or found[g] ~= 'stored'
+  end
+  local verdict = 'duplicate'
+  for g = 1, groups do
+    if found[g] == 'behind' then
+      local had_one = follow(KEYS[11 + 5 * groups + 2 * g], h[g], now, id, olds[g], body, dead_id)
+      if verdict ~= 'behind' then verdict = had_one and 'replaced' or 'behind' end
+    elseif found[g] == 'stored' and not is_over(g, id, version) then
+      schedule(g, id, due, place and place(z, now, tonumber(due)) or due)
+      redis.call('HSET', h[g], id, body)
+      verdict = 'behind'
+    end
+  end
+  if redis.call('ZREM', KEYS[4], id) == 1 then remember_version(KEYS[5], now_us, id, version) end
+  return is_there and verdict or 'stored'
+end
+
 local function replay(is_done, due, id, body, dedup, max)
   local first = dedup ~= '' and first_of(KEYS[10], dedup)
   if is_done then return first and first ~= id and 'duplicate=' .. first or 'stored' end
@@ -80,11 +108,12 @@ local function replay(is_done, due, id, body, dedup, max)
     if dedup ~= '' and not first then remember_dedup(KEYS[10], KEYS[11], now, dedup, id) end
     return 'duplicate'
   end
+  if policy == 'after' then return replay_after(due, id, body, version, max) end
   for g = 1, groups do
     local old = redis.call('HGET', h[g], id)
     if old then
       if key_of(old) ~= key_of(body) then return 'other_key' end
-      if version_of(old) >= version and not (policy == 'replace' and pushed_at(old) < pushed_at(body)) then return 'duplicate' end
+      if newest_version_of(old) >= version and not (policy == 'replace' and pushed_at(old) < pushed_at(body)) then return 'duplicate' end
       found[g] = old
       in_flight = in_flight or not redis.call('ZSCORE', z[g], id)
     elseif redis.call('HEXISTS', dh[g], id) == 1 then

@@ -30,9 +30,9 @@ local waiting, changed = {}, false
 for g = 1, groups do
   local body = redis.call('HGET', h[g], id)
   local score = body and redis.call('ZSCORE', z[g], id)
-  if body and version_of(body) >= version then
+  if body and newest_version_of(body) >= version then
     refuse_call(KEYS[2])
-    return {'OUTDATED', answer, string.format('%.0f', version_of(body))}
+    return {'OUTDATED', answer, string.format('%.0f', newest_version_of(body))}
   elseif score then
     verdicts[g] = 'done'
     local charge = redis.call('HGET', a[g], id)

@@ -1,6 +1,6 @@
 -- restore: brings messages of one partition to the state that a journal says Redis had answered for.
 --   KEYS[1] T:gen   KEYS[2] T:x   KEYS[3] T:gone   KEYS[4] T:wake   KEYS[5] T:purged   KEYS[6] T:dedup   KEYS[7] T:dedup-end
---   then for each group T:<group>:z, :h, :a, :dz, :dh   then T:c:<stream> for each call   in a topic with ordering then T:o
+--   then for each group T:<group>:z, :h, :a, :dz, :dh, :n   then T:c:<stream> for each call   in a topic with ordering then T:o
 --   ARGV[1] as in _history   ARGV[2] number of groups   ARGV[3] time override, us, or ''
 --   then n times (groups with a blank between them, or '' for all, id, version us, and due ms, body, index of the call among
 --   its keys, number of the call, dedup key or ''; at an end these five are '', but the body is 'acked' if it is one of an ack)
@@ -11,17 +11,18 @@
 -- The call is remembered as if it had been made, so a repeat finds that it was kept, also when it was consumed.
 -- An end that names its groups also ends a dead letter, also one on its way: it was forwarded, or redriven.
 -- A dedup key is remembered again, whatever became of its message, unless one that meets it was seen meanwhile.
+-- A message comes with the successor that it had, and that takes its place if it has ended.
 -- So all that one call set comes in one call of this script, and the calls of a stream come in their order.
 local now_us, answer = time_us(ARGV[3])
 local now = math.floor(now_us / 1000)
 if refusal then return refusal end
 local groups = tonumber(ARGV[2])
-local z, h, a, dz, dh, names = {}, {}, {}, {}, {}, {}
+local z, h, a, dz, dh, n, names = {}, {}, {}, {}, {}, {}, {}
 for g = 1, groups do
-  z[g], h[g], a[g], dz[g], dh[g] = unpack(KEYS, 5 * g + 3, 5 * g + 7)
+  z[g], h[g], a[g], dz[g], dh[g], n[g] = unpack(KEYS, 6 * g + 2, 6 * g + 7)
   names[g] = string.match(z[g], '([^:]+):z$')
 end
-local calls = 7 + 5 * groups
+local calls = 7 + 6 * groups
 local earliest, changed = nil, 0
 
 local function is_kept(call, seq)
@@ -35,15 +36,26 @@ local function ended(g, id)
   if cancelled > 0 and redis.call('ZSCORE', KEYS[2], id .. ' ' .. names[g]) then cancelled = 0 end
   return math.max(cancelled, purged_at(KEYS[5], names[g]), ended_version(KEYS[3], id, names[g]))
 end
-local function set(g, id, version, due, body)
-  local old = redis.call('HGET', h[g], id)
-  local dead = not old and redis.call('HGET', dh[g], id)
-  if math.max(old and version_of(old) or 0, dead_version(dead), ended(g, id)) >= version then return false end
+local function schedule(g, id, due)
   local head = redis.call('ZRANGE', z[g], '0', '0', 'WITHSCORES')[2]
   if (not head or tonumber(due) < tonumber(head)) and (not earliest or tonumber(due) < tonumber(earliest)) then earliest = due end
   redis.call('ZADD', z[g], place and place({z[g]}, now, tonumber(due)) or due, id)
-  redis.call('HSET', h[g], id, body)
   redis.call('HDEL', a[g], id)
+end
+local function set(g, id, version, due, body)
+  local old = redis.call('HGET', h[g], id)
+  local dead = not old and redis.call('HGET', dh[g], id)
+  local over = ended(g, id)
+  local _, successor = parts_of(body)
+  if successor then
+    if over >= version then body, due = successor, string.format('%.0f', due_of(successor)) end
+    version = version_of(successor)
+  end
+  if math.max(old and newest_version_of(old) or 0, dead_version(dead), over) >= version then return false end
+  -- The same message stays where it is, and as often as it was tried; its successor is another one.
+  if not old or version_of(old) ~= version_of(body) then schedule(g, id, due) end
+  redis.call('HSET', h[g], id, body)
+  if string.byte(body, 14) >= FOLLOWED then redis.call('ZADD', n[g], now, id) end
   remember_version(KEYS[3], now_us, id, version)
   if dead then
     redis.call('ZREM', dz[g], id)
@@ -62,6 +74,12 @@ local function finish(g, id, version, is_named, is_acked)
     return true
   end
   if not old or version_of(old) > tonumber(version) then return false end
+  local _, successor = parts_of(old)
+  if successor and version_of(successor) > tonumber(version) then
+    redis.call('HSET', h[g], id, successor)
+    schedule(g, id, string.format('%.0f', due_of(successor)))
+    return true
+  end
   redis.call('ZREM', z[g], id)
   redis.call('HDEL', h[g], id)
   redis.call('HDEL', a[g], id)

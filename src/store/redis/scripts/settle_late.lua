@@ -10,7 +10,8 @@
 --   1 if the key of the message is paused until it is due again, else 0)
 -- Returns {'OK', now us, a letter for each: d done, r done before, g gone, f in flight, o over} or, with nothing changed,
 --   a refusal of _history, {'LATE', now us} {'GAP', now us}.
--- A crash before or after leaves all or nothing. Repeats and late copies as in push. Body and id leave together, as in cancel.
+-- A crash before or after leaves all or nothing. Repeats and late copies as in push. Body and id leave together, as in cancel; a
+-- successor takes their place.
 -- A message on its way to another topic is in flight. After a release nobody owns what a reservation holds: a body without an id in the zset counts as recovery would count it.
 -- T:gone has the version of the message that was acked last in a group, so a repeated ack finds that it was done. It also has the
 -- version of one that was gone when it was acked, so that no journal brings it back; but that one may be in another topic, as an earlier
@@ -49,8 +50,15 @@ local function settle(id, version, attempts, next_at, failure, redelivered, paus
   if not score then charged = math.max(1, charged) end
   if charged ~= attempts and not (redelivered and next_at == '' and charged > attempts) then return 'o' end
   if next_at == '' then
-    redis.call('ZREM', z, id)
-    redis.call('HDEL', h, id)
+    local _, successor = parts_of(body)
+    if successor then
+      redis.call('HSET', h, id, successor)
+      redis.call('ZADD', z, due_of(successor), id)
+      earliest = math.min(earliest, due_of(successor))
+    else
+      redis.call('ZREM', z, id)
+      redis.call('HDEL', h, id)
+    end
     redis.call('HDEL', a, id)
     if window > 0 then redis.call('ZADD', seen, now + window, id) end
     remember_version(gone, now_us, id .. ' ' .. group .. ' acked', version)

@@ -68,7 +68,7 @@ async fn ack_with_a_late_reply_is_not_stale() -> Result<()> {
     declare(&frozen, ORDERS, 1).await?;
     frozen.push(ORDERS, &[json!({"id": "m", "payload": "m"})]).await?;
     let held = frozen.take(ORDERS, 1).await?;
-    proxy.next_with(Strike::Outage, "{dwell:orders:0}:seen");
+    proxy.next_with(Strike::Outage, "{dwell:orders:0}:default:n");
     let meanwhile = async {
         proxy.refuses().await?;
         frozen.signal(Signal::STOP)?;

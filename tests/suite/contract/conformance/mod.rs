@@ -17,6 +17,7 @@ mod list_by_due;
 mod reads;
 mod members;
 mod topic_move;
+mod after;
 mod order;
 mod purge;
 mod push;
@@ -151,6 +152,14 @@ contract! { [embedded, redis, simulated, buffered, redis_as_user, redis_over_tls
         debounce_goes_no_further_than_its_bound_from_the_first_push, bound_of_a_debounce_begins_anew_with_a_replacement,
         same_id_with_another_key_is_another_message, policies_resolve_conflicts_within_a_call_in_order,
         policy_call_size_is_bounded;
+    after: successor_is_delivered_once_its_message_is_acked, successor_waits_for_its_own_due_time,
+        later_successor_takes_the_place_of_an_earlier_one, nothing_follows_a_message_that_waits_or_is_dead,
+        retried_message_comes_before_its_successor, next_epoch_delivers_a_message_before_its_successor,
+        successor_of_a_dead_message_takes_its_id, each_group_decides_whether_a_push_follows,
+        message_with_another_key_is_not_followed, cancel_ends_a_message_and_its_successor,
+        replacement_ends_a_message_and_its_successor, late_ack_makes_room_for_the_successor,
+        purge_ends_a_message_and_its_successor, moved_message_takes_its_successor_along,
+        messages_of_any_kind_have_successors_of_any_kind;
     list: waiting_messages_are_listed_in_delivery_order, due_time_range_is_half_open,
         list_pages_are_stable_under_changes, in_flight_messages_are_listed_in_pages,
         page_of_large_messages_is_bounded_by_bytes, empty_group_lists_no_messages;

@@ -11,7 +11,7 @@ use dwell::store::{MessageState, MovedPage, PartitionStats, Retried};
 use crate::support::{TestTopic, World, acks, buries, kind_of, no_such_customer, retries, up_to};
 
 /// A topic of more partitions.
-async fn wider(world: &World, partitions: u16, groups: &[&str]) -> Result<Descriptor> {
+pub(super) async fn wider(world: &World, partitions: u16, groups: &[&str]) -> Result<Descriptor> {
     let partitions = NonZeroU16::new(partitions).unwrap_or(NonZeroU16::MIN);
     let settings = Settings { partitions, ..Settings::default() };
     let mut wanted = Descriptor::new(TopicName::new("wider")?, settings);
@@ -20,7 +20,7 @@ async fn wider(world: &World, partitions: u16, groups: &[&str]) -> Result<Descri
 }
 
 /// Moves all there is in a partition.
-async fn move_all(from: &TestTopic, group: &str, to: &Descriptor) -> Result<MovedPage> {
+pub(super) async fn move_all(from: &TestTopic, group: &str, to: &Descriptor) -> Result<MovedPage> {
     let mut all = MovedPage::default();
     loop {
         let page = from.store.maintenance.move_page(&from.descriptor, &from.partition_of(group)?, to).await?;

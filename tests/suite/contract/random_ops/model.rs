@@ -28,6 +28,8 @@ pub(super) struct Known {
     retry_at: Option<Timestamp>,
     /// Whether it waits among the sorted ones of its key.
     sorted: bool,
+    /// What takes its place, with its id as a dead letter then.
+    successor: Option<(Message, MessageId)>,
 }
 
 /// One group: its messages, and the ids in its reservations by epoch and number.
@@ -84,6 +86,7 @@ impl Model {
                     turn: self.turns,
                     retry_at: None,
                     sorted: false,
+                    successor: None,
                 };
                 self.groups.iter_mut().for_each(|group| drop(group.messages.insert(message.id.clone(), known.clone())));
             }
@@ -173,12 +176,44 @@ impl Model {
             known.state = Place::Waiting(message.due_at);
             (known.place, known.turn, known.retry_at, known.sorted) = (message.due_at, turn, None, false);
             if conflict == Conflict::Replace {
-                (known.message, known.attempts) = (message.clone(), None);
+                (known.message, known.attempts, known.successor) = (message.clone(), None, None);
             } else {
                 known.message.due_at = message.due_at;
             }
         }
         Ok(if conflict == Conflict::Replace { Pushed::Replaced } else { Pushed::Debounced })
+    }
+
+    /// A push that follows what is there: each group decides for itself.
+    pub(super) fn push_after(&mut self, message: &Message, dead_id: &MessageId, now: Timestamp) -> Pushed {
+        if self.groups.iter().all(|group| !group.messages.contains_key(&message.id)) {
+            return self.push(std::slice::from_ref(message), now).remove(0);
+        }
+        let is_seen = self.seen.get(&message.id).is_some_and(|until| *until > now);
+        let (mut replaced, mut behind) = (false, false);
+        for group in &mut self.groups {
+            match group.messages.get_mut(&message.id) {
+                Some(known) if matches!(known.state, Place::Dead(..)) => {}
+                Some(known) => {
+                    let had_one = known.successor.is_some();
+                    if had_one || known.state == Place::Held {
+                        known.successor = Some((message.clone(), dead_id.clone()));
+                        (replaced, behind) = (replaced || had_one, behind || !had_one);
+                    }
+                }
+                None if is_seen => {}
+                None => {
+                    self.cancelled.remove(&message.id);
+                    group.messages.insert(message.id.clone(), Known::waiting(message.clone()));
+                    behind = true;
+                }
+            }
+        }
+        match (behind, replaced) {
+            (true, _) => Pushed::Behind,
+            (false, true) => Pushed::Replaced,
+            (false, false) => Pushed::Duplicate,
+        }
     }
 
     /// Gives the second group what the first one has and it has not; answers how many messages that is.
@@ -196,7 +231,8 @@ impl Model {
                 let untouched = matches!(known.state, Place::Waiting(_)) && known.attempts.is_none() && known.turn > 0;
                 let (place, turn) = if untouched { (known.place, known.turn) } else { (message.due_at, 0) };
                 let state = Place::Waiting(place);
-                Known { state, message, attempts: None, place, turn, retry_at: None, sorted: false }
+                let successor = known.successor.clone();
+                Known { state, message, attempts: None, place, turn, retry_at: None, sorted: false, successor }
             });
         }
         copied
@@ -205,7 +241,7 @@ impl Model {
     pub(super) fn settle(&mut self, group: usize, epoch: u64, settlement: &Settlement, now: Timestamp) {
         let messages = &mut self.groups[group].messages;
         for id in &settlement.acked {
-            messages.remove(id);
+            end(messages, id);
             if !settlement.dedup_window.is_zero() {
                 self.seen.insert(id.clone(), now.plus(settlement.dedup_window));
             }
@@ -230,13 +266,45 @@ impl Model {
             });
         }
         for buried in &settlement.buried {
-            messages.entry(buried.id.clone()).and_modify(|known| {
-                (known.state, known.attempts) = (Place::Dead(now, buried.record.attempts), None);
-            });
+            let Some(mut known) = messages.remove(&buried.id) else { continue };
+            (known.state, known.attempts) = (Place::Dead(now, buried.record.attempts), None);
+            let dead_id = match known.successor.take() {
+                Some((successor, dead_id)) => {
+                    messages.insert(buried.id.clone(), Known::waiting(successor));
+                    dead_id
+                }
+                None => buried.id.clone(),
+            };
+            known.message.id = dead_id.clone();
+            messages.insert(dead_id, known);
         }
         for (reservation, ids) in &settlement.remaining {
             let name = (epoch, reservation.0);
             self.groups[group].reservations.insert(name, ids.clone());
+        }
+    }
+}
+
+/// What follows a message takes its place.
+fn end(messages: &mut BTreeMap<MessageId, Known>, id: &MessageId) {
+    if let Some((successor, _)) = messages.remove(id).and_then(|known| known.successor) {
+        messages.insert(id.clone(), Known::waiting(successor));
+    }
+}
+
+impl Known {
+    /// In a topic without an ordering.
+    fn waiting(message: Message) -> Known {
+        let due_at = message.due_at;
+        Known {
+            message,
+            state: Place::Waiting(due_at),
+            attempts: None,
+            place: due_at,
+            turn: 0,
+            retry_at: None,
+            sorted: false,
+            successor: None,
         }
     }
 }
@@ -386,7 +454,7 @@ impl Group {
             (Place::Dead(..), _) => return LateFate::Over,
             (Place::Held, _) => return LateFate::InFlight,
             (Place::Waiting(_), _) if attempts != late.attempt && !is_later => return LateFate::Over,
-            (Place::Waiting(_), None) => drop(self.messages.remove(&late.id)),
+            (Place::Waiting(_), None) => end(&mut self.messages, &late.id),
             (Place::Waiting(_), Some(next_at)) if ordered => known.retry_at = Some(next_at),
             (Place::Waiting(_), Some(next_at)) => {
                 (known.state, known.place, known.sorted) = (Place::Waiting(next_at), next_at, false);

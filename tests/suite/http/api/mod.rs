@@ -9,6 +9,7 @@ mod control;
 mod auto_create;
 mod dedup;
 mod spread;
+mod after;
 mod debounce_max;
 mod connection_limit;
 mod envelope;

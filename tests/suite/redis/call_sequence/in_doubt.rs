@@ -11,7 +11,7 @@ use super::OrderedTopics;
 use crate::support::{LEASE, Mode, Strike, World, acks, eventually, kind_of, member, up_to};
 
 /// What only a settlement contains, after the pushes.
-const OF_SETTLE: &str = "{dwell:orders:0}:seen";
+const OF_SETTLE: &str = "{dwell:orders:0}:default:n";
 
 /// Another member beside the proxy.
 struct Other(World);

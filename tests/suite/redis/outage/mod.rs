@@ -19,6 +19,7 @@ mod fsync;
 mod groups;
 mod store_id;
 mod journal;
+mod after;
 mod late_settlement;
 mod topic_move;
 mod cluster;

@@ -157,6 +157,27 @@ impl Calls {
         body
     }
 
+    /// A body that perhaps has a successor.
+    fn perhaps_followed(&mut self, due: u64, version: u64) -> Vec<u8> {
+        let mut body = self.body(due, version);
+        if self.is(4) {
+            let (due, version) = (self.due(), self.version());
+            let successor = self.body(due, version);
+            let length = u32::try_from(successor.len()).unwrap_or(0);
+            body[13] |= 128;
+            body.extend(successor);
+            body.extend(b"m3~1");
+            body.push(4);
+            body.extend(length.to_be_bytes());
+        }
+        body
+    }
+
+    /// What a push says about the message that is there.
+    fn about(&mut self, policy: &str, id: &str) -> Vec<u8> {
+        if policy == "after" { format!("{id}~1").into_bytes() } else { self.bound(policy) }
+    }
+
     fn dead(&mut self, due: u64, version: u64) -> Vec<u8> {
         let mut value = 3_u32.to_be_bytes().to_vec();
         value.extend(b"rec");
@@ -264,35 +285,40 @@ impl Calls {
             "push_over" => {
                 let n = self.random.usize(1..4);
                 let version = self.version();
-                let policy = ["reject", "replace", "debounce"][self.random.usize(..3)];
+                let policy = ["reject", "replace", "debounce", "after"][self.random.usize(..4)];
                 say_all(&mut words, &[generation, &until, "1000", policy, &now, &seq, &version.to_string()]);
                 for at in 0..n {
                     let due = self.due();
+                    let id = self.id();
                     words.push(due.to_string().into_bytes());
-                    words.push(self.id().into_bytes());
+                    words.push(id.clone().into_bytes());
                     words.push(self.body(due, version + at as u64));
-                    words.push(self.bound(policy));
+                    words.push(self.about(policy, &id));
                 }
                 let mut keys = vec![t("gen"), memory, t("seen"), t("x"), t("gone"), t("wake"), t("purged")];
                 keys.extend(each(&["z", "h", "a", "dh"]));
+                if policy == "after" {
+                    keys.extend(each(&["m", "n"]));
+                }
                 keys
             }
             "replay" => {
-                let policy = ["keep", "reject", "replace", "debounce"][self.random.usize(..4)];
+                let policy = ["keep", "reject", "replace", "debounce", "after"][self.random.usize(..5)];
                 say_all(&mut words, &[generation, "1000", policy, &now]);
                 for at in 0..self.random.u64(1..4) {
                     let (due, version) = (self.due(), self.version());
                     words.push((last + at).to_string().into_bytes());
                     words.push(if self.is(4) { self.random.u32(1..9).to_string().into_bytes() } else { Vec::new() });
+                    let id = self.id();
                     words.push(due.to_string().into_bytes());
-                    words.push(self.id().into_bytes());
+                    words.push(id.clone().into_bytes());
                     words.push(self.body(due, version));
                     let from = self.now / 1_000;
-                    words.push(match self.is(4) {
+                    words.push(match self.is(4) && policy != "after" {
                         true => format!("{from:015} {:015} d{}", from + 9, self.random.u32(..3)).into_bytes(),
                         false => Vec::new(),
                     });
-                    words.push(self.bound(policy));
+                    words.push(self.about(policy, &id));
                 }
                 let mut keys = vec![
                     t("gen"),
@@ -308,6 +334,9 @@ impl Calls {
                     t("dedup-end"),
                 ];
                 keys.extend(each(&["z", "h", "a", "dz", "dh"]));
+                if policy == "after" {
+                    keys.extend(each(&["m", "n"]));
+                }
                 keys
             }
             "restore" => {
@@ -322,7 +351,7 @@ impl Calls {
                         words.extend(std::iter::repeat_n(Vec::new(), 5));
                     } else {
                         words.push(due.to_string().into_bytes());
-                        words.push(self.body(due, version));
+                        words.push(self.perhaps_followed(due, version));
                         words.push(b"1".to_vec());
                         words.push((last + self.random.u64(..3)).to_string().into_bytes());
                         words.push(Vec::new());
@@ -362,8 +391,9 @@ impl Calls {
                 let expected = if self.is(3) { self.due().to_string() } else { String::new() };
                 let attempts = if self.is(3) { "1" } else { "" };
                 say_all(&mut words, &[generation, &until, &self.id(), &due, &expected, attempts, &now, &seq, &version]);
-                let mut keys = vec![t("gen"), memory, t("gone"), t("wake")];
-                keys.extend(each(&["z", "h", "a", "dh"]));
+                let mut keys = vec![t("gen"), t("x"), t("gone"), t("wake"), t("purged"), t("dedup"), t("dedup-end")];
+                keys.extend(each(&["z", "h", "a", "dz", "dh", "n"]));
+                keys.push(memory);
                 keys
             }
             "purge_group" => {
@@ -383,6 +413,7 @@ impl Calls {
                     g("lease"),
                     g("f"),
                     g("k"),
+                    g("n"),
                 ]
             }
             "pause_key" => {
@@ -473,7 +504,8 @@ impl Calls {
                 vec![g("k")]
             }
             "settle" => {
-                say_all(&mut words, &[&prev, &cur, &now, if self.is(2) { "0" } else { "20" }]);
+                let has_window = self.is(2);
+                say_all(&mut words, &[&prev, &cur, &now, if has_window { "20" } else { "0" }]);
                 for block in 0..6 {
                     let some = if self.is(3) { ids(&mut self.random, 3) } else { Vec::new() };
                     let mut block_words: Vec<Vec<u8>> = Vec::new();
@@ -495,7 +527,8 @@ impl Calls {
                     words.push(block_words.len().to_string().into_bytes());
                     words.extend(block_words);
                 }
-                let mut keys = vec![g("r"), g("z"), g("h"), g("a"), g("dz"), g("dh"), t("seen")];
+                let mut keys = vec![g("r"), g("z"), g("h"), g("a"), g("dz"), g("dh"), g("n")];
+                keys.extend(has_window.then(|| t("seen")));
                 if self.is(3) {
                     let sorted = ids(&mut self.random, 3);
                     words.push((3 * sorted.len()).to_string().into_bytes());
@@ -696,9 +729,9 @@ impl Calls {
                     words.push(if is_dead { b"d".to_vec() } else { b"w".to_vec() });
                     words.push(due.to_string().into_bytes());
                     words.push(if is_dead || self.is(2) { Vec::new() } else { b"1 5".to_vec() });
-                    words.push(if is_dead { self.dead(due, version) } else { self.body(due, version) });
+                    words.push(if is_dead { self.dead(due, version) } else { self.perhaps_followed(due, version) });
                 }
-                vec![t("gen"), t("moved"), t("wake"), g("z"), g("h"), g("a"), g("dz"), g("dh"), t("c:mv@b")]
+                vec![t("gen"), t("moved"), t("wake"), g("z"), g("h"), g("a"), g("dz"), g("dh"), t("c:mv@b"), g("n")]
             }
             "move_close" => {
                 say_all(&mut words, &[&format!("mv{}", self.random.u32(..3)), &(self.now + 1).to_string()]);
@@ -760,7 +793,7 @@ impl Calls {
                 say_all(&mut words, &["h", born, "g", "", "3"]);
                 let (from, to) =
                     (|suffix: &str| format!("{tag}:g:{suffix}"), |suffix: &str| format!("{tag}:h:{suffix}"));
-                vec![t("gen"), from("z"), from("h"), from("a"), to("z"), to("h")]
+                vec![t("gen"), from("z"), from("h"), from("a"), to("z"), to("h"), to("n")]
             }
             "heartbeat" => {
                 let now = if self.is(10) { (self.now + 100_000_000).to_string() } else { now.clone() };

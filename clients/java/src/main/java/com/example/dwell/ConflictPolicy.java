@@ -9,5 +9,7 @@ public enum ConflictPolicy {
     /** The new message takes the place of one that no consumer has. */
     REPLACE,
     /** A message that no consumer has gets the due time of the push. */
-    DEBOUNCE
+    DEBOUNCE,
+    /** The new message follows one that is in flight, instead of one that does already. */
+    AFTER
 }

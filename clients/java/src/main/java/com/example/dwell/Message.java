@@ -5,7 +5,7 @@ import java.util.List;
 
 /**
  * A message that is stored, and its state in a group. A list of messages leaves out {@code
- * maxAttempts}, {@code etag} and {@code owner}, and a list of dead letters {@code nextAt} and
+ * maxAttempts}, {@code etag}, {@code successorDueAt} and {@code owner}, and a list of dead letters {@code nextAt} and
  * {@code expiresAt} as well.
  *
  * @param id the id
@@ -19,6 +19,8 @@ import java.util.List;
  * @param expiresAt after this time it is not delivered, or null
  * @param owner the broker that owns its partition, while it is blocked, in backoff or in flight, or
  *     null
+ * @param successorDueAt when the message that follows it is due, which is delivered once this one has
+ *     ended; null if none does
  * @param etag its version, for {@link Reschedule#etag}
  * @param diedAt when it became a dead letter, or null
  * @param reason why it is a dead letter, or null
@@ -38,6 +40,7 @@ public record Message(
         Instant nextAt,
         Instant expiresAt,
         String owner,
+        Instant successorDueAt,
         String etag,
         Instant diedAt,
         DeathReason reason,
@@ -61,6 +64,7 @@ public record Message(
                 fields.time("next_at"),
                 fields.time("expires_at"),
                 fields.text("owner"),
+                fields.time("successor_due_at"),
                 fields.text("etag"),
                 fields.time("died_at"),
                 fields.word("reason", DeathReason.class),
