@@ -91,6 +91,7 @@ function stateOf(found) {
   if (found.owner) all.push(["Owner", element("bdi", { class: "mono" }, found.owner)]);
   all.push(["Due at", time(found.due_at)], ["Pushed at", time(found.pushed_at)], ["Key", foreign(found.key, 256)], ["Partition", number(found.partition)]);
   if (found.expires_at) all.push(["Expires at", time(found.expires_at)]);
+  if (found.successor_due_at) all.push(["Successor due at", time(found.successor_due_at)]);
   if (found.max_attempts != null) all.push(["Max attempts", found.max_attempts ? number(found.max_attempts) : "without a limit"]);
   if (found.priority) all.push(["Priority", number(found.priority)]);
   return facts(all);

@@ -36,7 +36,7 @@ const MORE = [
   { name: "max_attempts", label: "Max attempts", type: "number", more: { min: 0, max: 1_000, step: 1 } },
   { name: "priority", label: "Priority", type: "number", more: { min: 0, max: 9, step: 1 } },
   { name: "conflict", label: "If the id is there", type: [["", "keep what is there"], ["reject", "reject"], ["replace", "replace it"],
-    ["debounce", "debounce: only move its due time"]] },
+    ["debounce", "debounce: only move its due time"], ["after", "after: follow one that is in flight"]] },
   { name: "debounce_max", label: "Debounce at most", hint: "With debounce: due this long after the first push at the latest" },
 ];
 

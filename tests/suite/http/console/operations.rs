@@ -66,6 +66,25 @@ async fn a_message_is_pushed_moved_and_cancelled() -> Result<()> {
 }
 
 #[tokio::test]
+async fn a_message_in_flight_is_followed_by_another_one() -> Result<()> {
+    let console = Console::start().await?;
+    let browser = &console.browser;
+    console.push("orders", vec![json!({"id": "index-7", "payload": "index product 7"})]).await?;
+    console.tell("POST /v1/topics/orders/groups/default/reserve", json!({"wait": "5s"})).await?;
+    console.open("#/topics/orders/push").await?;
+    browser.write("Payload", "index product 7 again").await?;
+    browser.write("Id", "index-7").await?;
+    browser.click("More").await?;
+    browser.choose("If the id is there", "after: follow one that is in flight").await?;
+    browser.click("Push").await?;
+    browser.reads("it survives the death of the process").await?;
+    browser.click("index-7").await?;
+    browser.reads("State in flight").await?;
+    browser.reads("Successor due at").await?;
+    console.end().await
+}
+
+#[tokio::test]
 async fn the_busiest_keys_of_a_fair_group_are_shown() -> Result<()> {
     let console = Console::start().await?;
     let browser = &console.browser;
