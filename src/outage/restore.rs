@@ -12,7 +12,7 @@ use super::journal::Journal;
 use super::{BufferedStore, CALL_PAGE_BYTES, CALL_PAGE_RECORDS, PAUSE, call_of, drop_part_of_a_call};
 use crate::model::error::{Error, Kind, Result};
 use crate::model::limits::{CALL_BYTES_MAX, CALL_IDS_MAX};
-use crate::model::message::{Conflict, GroupName, TopicName};
+use crate::model::message::{Conflict, GroupName, Message, TopicName};
 use crate::model::partition::Partition;
 use crate::model::spelling::counted;
 use crate::model::time::Timestamp;
@@ -438,8 +438,11 @@ fn requests(record: Record) -> Vec<Record> {
                 let (topic, call, origin) = (topic.clone(), None, None);
                 Record::Push { topic, message, version, conflict, call, origin }
             };
-            let successor = message.successor.take();
-            let successor = successor.map(|successor| push(successor.message, successor.version, Conflict::After));
+            // Nothing would follow the first one, since that waits then: it is a message with another id.
+            let successor = message.successor.take().map(|successor| {
+                let message = Message { id: successor.dead_id, ..successor.message };
+                push(message, successor.version, Conflict::Keep)
+            });
             std::iter::once(push(message, version, Conflict::Replace)).chain(successor).collect()
         }
         Record::End { topic, partition, id, version, .. } => {

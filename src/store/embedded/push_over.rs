@@ -78,7 +78,7 @@ impl Inner {
             let dead_id = other_id(message, descriptor, partition, version);
             let (pushed, earlier) = match found.bodies.is_empty() && !found.dead {
                 true => self.add(&places, &mut state, PushTerms { version, conflict, ordered }, message, &body)?,
-                false => self.follow_in_each(&places, &mut state, message, (&body, &dead_id))?,
+                false => self.follow_in_each(descriptor, &places, &mut state, message, (&body, &dead_id))?,
             };
             verdicts.push(pushed.into());
             wake |= earlier;
@@ -88,6 +88,7 @@ impl Inner {
 
     fn follow_in_each(
         &self,
+        descriptor: &Descriptor,
         places: &[(GroupName, KeyPrefix)],
         state: &mut PartitionState,
         message: &Message,
@@ -98,7 +99,7 @@ impl Inner {
         let Some((_, shared)) = places.first() else { return Err(Error::bug("a topic without groups")) };
         let seen = Stored::new(&self.tree, *shared).seen().score(&message.id)?;
         let is_seen = seen.is_some_and(|until| until.at > self.now());
-        for (_, place) in places {
+        for (group, place) in places {
             let stored = Stored::new(&self.tree, *place);
             if let Some(old) = stored.hash().get(&message.id)? {
                 let was_followed = is_followed(&old);
@@ -111,7 +112,11 @@ impl Inner {
                     let is_behind = !was_followed || pushed == Pushed::Behind;
                     pushed = if is_behind { Pushed::Behind } else { Pushed::Replaced };
                 }
-            } else if !is_seen && !stored.dead_hash().has(&message.id)? {
+            } else if !is_seen
+                // Its copy brings it the message that is there elsewhere.
+                && descriptor.subscription(group).copy_of.is_none()
+                && !stored.dead_hash().has(&message.id)?
+            {
                 wake |= stored.zset().head()?.is_none_or(|head| message.due_at < head);
                 stored.zset().add(&mut batch, &message.id, message.due_at);
                 stored.hash().add(&mut batch, name, &ChunkedValue::cut(body)?);

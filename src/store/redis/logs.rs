@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 
 use super::keys::GroupPartitionKeys;
-use super::messages::{Canceller, dedup_argument, follow_keys, policy_argument, read_pushed};
+use super::messages::{Canceller, dedup_argument, follow_keys, policy_argument, policy_name, read_pushed};
 use super::owner::check_ids;
 use super::scripts::{Reply, SCRIPTS, ScriptCall};
 use super::topics::Answer;
@@ -86,7 +86,7 @@ impl LogTarget for Redis {
                 .after_losses(losses)
                 .arg(known)
                 .arg(GROUP_PARTITION_MESSAGES_MAX)
-                .arg(conflict.name())
+                .arg(policy_name(conflict, descriptor))
                 .arg(self.time_override());
             messages.iter().try_fold(call, |call, Replayed { number, version, message, origin }| {
                 let body = encode_body(message, *version)?;

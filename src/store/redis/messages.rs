@@ -244,7 +244,7 @@ impl Shared {
                 .arg(known)
                 .arg(self.valid_until(until))
                 .arg(GROUP_PARTITION_MESSAGES_MAX)
-                .arg(conflict.name())
+                .arg(policy_name(conflict, descriptor))
                 .arg(self.time_override())
                 .arg(call.id.seq)
                 .arg(call.version.as_us());
@@ -443,6 +443,13 @@ pub(super) fn policy_argument(
         Conflict::After => other_id(message, descriptor, partition, version).into(),
         _ => message.debounce_max.map_or_else(String::new, |max| ms_up(max).to_string()),
     }
+}
+
+/// With a push that follows: also the numbers of the groups that are being copied.
+pub(super) fn policy_name(conflict: Conflict, descriptor: &Descriptor) -> String {
+    let is_copied = |group: &GroupName| descriptor.subscription(group).copy_of.is_some();
+    let groups = (1..).zip(&descriptor.groups).filter(|(_, group)| conflict == Conflict::After && is_copied(group));
+    groups.fold(conflict.name().to_owned(), |name, (number, _): (usize, _)| format!("{name},{number}"))
 }
 
 /// The keys of groups that only a push needs which follows a message.

@@ -38,7 +38,7 @@ for g = 1, groups do
   verdicts[g] = 'absent'
   local _, successor = nil, nil
   if body and is_log and version_of(body) < version then _, successor = parts_of(body) end
-  if successor and version_of(successor) <= version then successor = nil end
+  if successor and version_of(successor) < version then successor = nil end
   if body and is_log and version_of(body) >= version then
     -- A later push is what counts now, and the memory of this cancel would stand against it.
     for other = g, groups do verdicts[other] = 'absent' end

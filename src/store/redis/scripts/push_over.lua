@@ -2,7 +2,7 @@
 --   KEYS[1] T:gen   KEYS[2] T:c:<stream>   KEYS[3] T:seen   KEYS[4] T:x   KEYS[5] T:gone   KEYS[6] T:wake   KEYS[7] T:purged
 --   then for each group T:<group>:z, :h, :a, :dh   with 'after' then for each group T:<group>:m, :n
 --   ARGV[1] as in _history   ARGV[2] valid until, ms   ARGV[3] bodies a partition may hold   ARGV[4] 'reject', 'replace',
---   'debounce' or 'after'   ARGV[5] time override, us, or ''   ARGV[6] number of the call   ARGV[7] version of the first message, us; those
+--   'debounce' or 'after', and behind that ',<number>' for each group that is being copied   ARGV[5] time override, us, or ''   ARGV[6] number of the call   ARGV[7] version of the first message, us; those
 --   of the others count up   then n times (due ms, id, body, and with 'debounce' how long after the first push it may be due, ms, or '';
 --   with 'after' the id of the message before it as a dead letter)
 -- Returns {'OK', now us, n times 'stored' 'behind' 'duplicate' 'replaced' 'debounced' 'in_flight' 'dead' 'other_key' or 'expires';
@@ -25,7 +25,7 @@ if known == 'repeat' then
   if #answers == 2 then for _ = 8, #ARGV, 4 do answers[#answers + 1] = 'stored' end end
   return repeated(answers)
 end
-local policy = ARGV[4]
+local policy, copied = string.match(ARGV[4], '^(%a+)(.*)$')
 local groups = (#KEYS - 7) / (policy == 'after' and 6 or 4)
 local z, h, a, dh = {}, {}, {}, {}
 for g = 1, groups do z[g], h[g], a[g], dh[g] = KEYS[4 * g + 4], KEYS[4 * g + 5], KEYS[4 * g + 6], KEYS[4 * g + 7] end
@@ -114,7 +114,7 @@ local function push_after(due, id, body, dead_id)
     if found[g] == 'behind' then
       local had_one = follow(KEYS[7 + 4 * groups + 2 * g], h[g], now, id, olds[g], body, dead_id)
       if verdict ~= 'behind' then verdict = had_one and 'replaced' or 'behind' end
-    elseif found[g] == 'stored' and not is_seen then
+    elseif found[g] == 'stored' and not (is_seen or is_copied(copied, g)) then
       redis.call('ZREM', KEYS[4], id)
       schedule(g, id, due, place and place(z, now, tonumber(due)) or due)
       redis.call('HSET', h[g], id, body)

@@ -4,7 +4,7 @@
 --   KEYS[9] T:purged   KEYS[10] T:dedup   KEYS[11] T:dedup-end
 --   then for each group T:<group>:z, :h, :a, :dz, :dh   with 'after' then for each group T:<group>:m, :n
 --   ARGV[1] as in _history   ARGV[2] bodies a partition may hold   ARGV[3] 'keep', 'reject', 'replace', 'debounce' or
---   'after'
+--   'after', and behind that ',<number>' for each group that is being copied
 --   ARGV[4] time override, us, or ''   then n times (number of the record, its number in the log of the
 --   broker that handed it over or '', due ms, id, body, dedup key or '', and with 'debounce' how long after the first push it may be due, ms, or ''; with 'after' the id of the message before
 --   it as a dead letter)
@@ -25,7 +25,8 @@
 local now_us, answer = time_us(ARGV[4])
 local now = math.floor(now_us / 1000)
 if refusal then return refusal end
-local policy, n = ARGV[3], (#ARGV - 4) / 7
+local policy, copied = string.match(ARGV[3], '^(%a+)(.*)$')
+local n = (#ARGV - 4) / 7
 local groups = (#KEYS - 11) / (policy == 'after' and 7 or 5)
 local z, h, a, dz, dh, names = {}, {}, {}, {}, {}, {}
 for g = 1, groups do
@@ -73,13 +74,21 @@ local function is_past(id, version, body)
   return tonumber(redis.call('ZSCORE', KEYS[4], id .. ' ') or 0) >= version or is_over_everywhere(id, version)
 end
 
--- Each group decides for itself.
-local function replay_after(due, id, body, version, dead_id)
+-- A replacement with the successor of the message before it, if that was pushed later.
+local function with_later_successor(old, body)
+  local _, successor, dead_id = parts_of(old or '')
+  return successor and is_later(successor, body) and joined(body, successor, dead_id) or body
+end
+
+-- Each group decides for itself: where the message is there, later content counts, and a later due time does not; where it is not,
+-- all that is known to be later does.
+local function replay_after(is_known, due, id, body, version, dead_id)
   local found, olds, is_there = {}, {}, false
   for g = 1, groups do
     found[g], olds[g] = found_to_follow(z[g], h[g], dh[g], KEYS[10 + 5 * groups + 2 * g], id, body)
     if found[g] == 'other_key' then return 'other_key' end
-    if olds[g] and newest_version_of(olds[g]) >= version then return 'duplicate' end
+    local first, successor = parts_of(olds[g] or '')
+    if olds[g] and (is_later(first, body) or successor and is_later(successor, body)) then found[g] = 'duplicate' end
     if found[g] == 'on_its_way' then return 'in_flight' end
     is_there = is_there or found[g] ~= 'stored'
   end
@@ -88,14 +97,14 @@ local function replay_after(due, id, body, version, dead_id)
     if found[g] == 'behind' then
       local had_one = follow(KEYS[11 + 5 * groups + 2 * g], h[g], now, id, olds[g], body, dead_id)
       if verdict ~= 'behind' then verdict = had_one and 'replaced' or 'behind' end
-    elseif found[g] == 'stored' and not is_over(g, id, version) then
+    elseif found[g] == 'stored' and not (is_known or is_over(g, id, version) or is_there and is_copied(copied, g)) then
       schedule(g, id, due, place and place(z, now, tonumber(due)) or due)
       redis.call('HSET', h[g], id, body)
       verdict = 'behind'
     end
   end
   if redis.call('ZREM', KEYS[4], id) == 1 then remember_version(KEYS[5], now_us, id, version) end
-  return is_there and verdict or 'stored'
+  return (is_there or verdict == 'duplicate') and verdict or 'stored'
 end
 
 local function replay(is_done, due, id, body, dedup, max)
@@ -103,12 +112,15 @@ local function replay(is_done, due, id, body, dedup, max)
   if is_done then return first and first ~= id and 'duplicate=' .. first or 'stored' end
   local version, found, in_flight, dead = version_of(body), {}, false, false
   local seen = redis.call('ZSCORE', KEYS[3], id)
-  if seen and tonumber(seen) > now then return 'duplicate' end
+  local is_seen = seen and tonumber(seen) > now
+  if policy == 'after' then
+    return replay_after(is_seen or is_past(id, version, body), due, id, body, version, max)
+  end
+  if is_seen then return 'duplicate' end
   if is_past(id, version, body) then
     if dedup ~= '' and not first then remember_dedup(KEYS[10], KEYS[11], now, dedup, id) end
     return 'duplicate'
   end
-  if policy == 'after' then return replay_after(due, id, body, version, max) end
   for g = 1, groups do
     local old = redis.call('HGET', h[g], id)
     if old then
@@ -142,11 +154,11 @@ local function replay(is_done, due, id, body, dedup, max)
       local charge = redis.call('HGET', a[g], id)
       if charge then redis.call('HSET', a[g], id, charged_due(charge, due)) end
     elseif old and version_of(old) >= version then
-      redis.call('HSET', h[g], id, set_due(body, due_of(old), version_of(old)))
+      redis.call('HSET', h[g], id, with_later_successor(old, set_due(body, due_of(old), version_of(old))))
       redis.call('HDEL', a[g], id)
     else
       schedule(g, id, due, score)
-      redis.call('HSET', h[g], id, body)
+      redis.call('HSET', h[g], id, with_later_successor(old, body))
       redis.call('HDEL', a[g], id)
       if dead then
         redis.call('ZREM', dz[g], id)

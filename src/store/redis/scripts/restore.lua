@@ -46,9 +46,18 @@ local function set(g, id, version, due, body)
   local old = redis.call('HGET', h[g], id)
   local dead = not old and redis.call('HGET', dh[g], id)
   local over = ended(g, id)
-  local _, successor = parts_of(body)
+  local _, successor, dead_id = parts_of(body)
   if successor then
-    if over >= version then body, due = successor, string.format('%.0f', due_of(successor)) end
+    local is_dead = dead and dead_version(dead) >= version
+    if is_dead and over < version_of(successor) then
+      -- The message died, and nobody knew that it was followed: its dead letter makes room.
+      redis.call('HSET', dh[g], dead_id, dead)
+      redis.call('ZADD', dz[g], redis.call('ZSCORE', dz[g], id) or now, dead_id)
+      redis.call('HDEL', dh[g], id)
+      redis.call('ZREM', dz[g], id)
+      dead = false
+    end
+    if is_dead or over >= version then body, due = successor, string.format('%.0f', due_of(successor)) end
     version = version_of(successor)
   end
   if math.max(old and newest_version_of(old) or 0, dead_version(dead), over) >= version then return false end

@@ -13,7 +13,7 @@ const GROUP: &str = "/v1/topics/orders/groups/default";
 async fn message_in_flight_shows_when_its_successor_is_due() -> Outcome {
     let dwell = Served::start().await?;
     dwell.tell(PUSH, json!({"id": "a", "payload": "first"})).await?;
-    let taken = dwell.tell(&format!("POST {GROUP}/reserve"), json!({})).await?;
+    let taken = dwell.tell(&format!("POST {GROUP}/reserve"), json!({"wait": "20s"})).await?;
     let receipt = taken["deliveries"][0]["receipt"].clone();
     let after = json!({"id": "a", "payload": "second", "conflict": "after", "delay": "1h"});
     let pushed = dwell.send(dwell.request(PUSH)?.json(&after)).await?;
@@ -27,7 +27,7 @@ async fn message_in_flight_shows_when_its_successor_is_due() -> Outcome {
     let again = dwell.send(dwell.request(PUSH)?.json(&after)).await?;
     assert_eq!((again.status, &again.body["status"]), (200, &json!("duplicate")), "it waits: {again:?}");
     dwell.pass(Duration::from_secs(3_600));
-    let taken = dwell.tell(&format!("POST {GROUP}/reserve"), json!({})).await?;
+    let taken = dwell.tell(&format!("POST {GROUP}/reserve"), json!({"wait": "20s"})).await?;
     assert_eq!(taken["deliveries"][0]["payload"], "second");
     Ok(())
 }
