@@ -1,6 +1,8 @@
 //! What a log does to a Redis that it is applied to: requests are replayed once, answers are restored where they were lost,
 //! and of two operations on a message the later one counts, whichever comes first.
 
+mod after;
+
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -291,6 +291,30 @@ pub(super) async fn moved_message_takes_its_successor_along(world: World) -> Res
     Ok(())
 }
 
+pub(super) async fn copied_group_gets_a_message_before_its_successor(world: World) -> Result<()> {
+    let mut orders = world.topic("orders").await?;
+    let _held = in_flight(&orders, "a").await?;
+    let audit = GroupName::new("audit")?;
+    let mut wanted = orders.descriptor.clone();
+    wanted.groups.push(audit.clone());
+    wanted.subscription_mut(&audit).copy_of = Some(GroupName::standard());
+    orders.descriptor = world.store.topics.update(&wanted).await?;
+    assert_eq!(after(&orders, &saying(&orders, "a", 0, "second")?).await?, BEHIND);
+    let mut from = None;
+    loop {
+        let page = world.store.maintenance.copy(&orders.descriptor, Partition(0), &audit, from).await?;
+        from = page.next;
+        if from.is_none() {
+            break;
+        }
+    }
+    let peeked = world.store.reads.peek(&orders.partition_of("audit")?, &MessageId::new("a")?).await?;
+    let message = peeked.ok_or_else(|| Error::not_found("a"))?.message;
+    let successor = message.successor.map(|successor| successor.message.envelope.payload);
+    assert_eq!((message.envelope.payload, successor), ("first".into(), Some("second".into())));
+    Ok(())
+}
+
 pub(super) async fn messages_of_any_kind_have_successors_of_any_kind(world: World) -> Result<()> {
     let orders = world.topic("orders").await?;
     let kinds = |text: &'static str| -> Result<Vec<Message>> {

@@ -159,6 +159,7 @@ contract! { [embedded, redis, simulated, buffered, redis_as_user, redis_over_tls
         message_with_another_key_is_not_followed, cancel_ends_a_message_and_its_successor,
         replacement_ends_a_message_and_its_successor, late_ack_makes_room_for_the_successor,
         purge_ends_a_message_and_its_successor, moved_message_takes_its_successor_along,
+        copied_group_gets_a_message_before_its_successor,
         messages_of_any_kind_have_successors_of_any_kind;
     list: waiting_messages_are_listed_in_delivery_order, due_time_range_is_half_open,
         list_pages_are_stable_under_changes, in_flight_messages_are_listed_in_pages,
