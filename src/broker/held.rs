@@ -243,7 +243,14 @@ impl Broker {
                 }
             } else {
                 match self.owner_there(descriptor, partition, group).await? {
-                    None => return Ok(()),
+                    // An owner whose lease has lapsed may come back and continue with what it holds, until another epoch begins.
+                    None => {
+                        let group_partition = descriptor.group_partition(partition, group);
+                        let ttl = self.options.lease_ttl;
+                        if recover_unowned(&self.store, &self.metrics, descriptor, &group_partition, ttl).await? {
+                            return Ok(());
+                        }
+                    }
                     Some(owner) if owner == *self.member() => {}
                     Some(owner) => {
                         let place = (&descriptor.topic, group);

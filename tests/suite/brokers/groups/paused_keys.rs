@@ -83,6 +83,32 @@ async fn nothing_of_a_key_is_delivered_once_any_member_has_paused_it() -> Result
     Ok(())
 }
 
+/// Nobody takes the partitions of an owner that stands still: after that it would go on with its lease, and what it holds.
+#[tokio::test]
+async fn owner_whose_lease_had_lapsed_knows_of_a_pause() -> Result<()> {
+    let fleet = Fleet::of(RedisServer::start().await?).await?;
+    let (a, b) = (fleet.start("a").await?, fleet.start("b").await?);
+    a.tell(&format!("PUT /v1/topics/{ORDERS}"), &json!({"partitions": 2})).await?;
+    a.tell(&format!("PUT {GROUP}"), &json!({"fair": "key"})).await?;
+    for key in 0..4 {
+        let message = |n| json!({"id": format!("k{key}-{n}"), "key": format!("k{key}"), "payload": "x"});
+        a.push(ORDERS, &(0..40).map(message).collect::<Vec<_>>()).await?;
+    }
+    let taken = a.take(ORDERS, 4).await?;
+    a.ack(ORDERS, &taken).await?;
+    a.signal(Signal::STOP)?;
+    for key in ["k0", "k1", "k2", "k3"] {
+        eventually("the pause is certain", async || match pause(&b, key).await? {
+            StatusCode::OK => Ok(Some(())),
+            _ => Ok(None),
+        })
+        .await?;
+    }
+    a.signal(Signal::CONT)?;
+    assert_eq!(keys_of_all(&[&a]).await?, BTreeSet::new());
+    Ok(())
+}
+
 /// An owner that stands still gives no answer, so the pause is not certain; it is once another member has the partition.
 #[tokio::test]
 async fn pause_of_a_key_whose_owner_stands_still_is_certain_after_its_lease() -> Result<()> {
