@@ -205,9 +205,7 @@ impl Broker {
             } else {
                 match self.owner_there(descriptor, partition, group).await? {
                     None => {
-                        let group_partition = descriptor.group_partition(partition, group);
-                        let ttl = self.options.lease_ttl;
-                        if recover_unowned(&self.store, &self.metrics, descriptor, &group_partition, ttl).await? {
+                        if self.recover_unowned(descriptor, partition, group).await? {
                             return Ok((Recall::Unowned, Vec::new()));
                         }
                     }
@@ -245,9 +243,7 @@ impl Broker {
                 match self.owner_there(descriptor, partition, group).await? {
                     // An owner whose lease has lapsed may come back and continue with what it holds, until another epoch begins.
                     None => {
-                        let group_partition = descriptor.group_partition(partition, group);
-                        let ttl = self.options.lease_ttl;
-                        if recover_unowned(&self.store, &self.metrics, descriptor, &group_partition, ttl).await? {
+                        if self.recover_unowned(descriptor, partition, group).await? {
                             return Ok(());
                         }
                     }
@@ -267,6 +263,12 @@ impl Broker {
             }
             clock.sleep_until(clock.instant().plus(LOOK_AGAIN_AFTER).min(until)).await;
         }
+    }
+
+    /// Brings back what is reserved in a partition without an owner, and begins another epoch. False if it has an owner by now.
+    async fn recover_unowned(&self, descriptor: &Descriptor, partition: Partition, group: &GroupName) -> Result<bool> {
+        let group_partition = descriptor.group_partition(partition, group);
+        recover_unowned(&self.store, &self.metrics, descriptor, &group_partition, self.options.lease_ttl).await
     }
 
     fn owner_here(

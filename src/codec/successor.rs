@@ -45,19 +45,21 @@ pub fn take_apart(body: &[u8]) -> Option<Followed> {
     let dead_id = MessageId::new(std::str::from_utf8(&body[id_at..body.len() - LENGTHS]).ok()?).ok()?;
     let (mut first, mut successor) = (body[..successor_at].to_vec(), body[successor_at..id_at].to_vec());
     first[FORMAT_AT] &= !FOLLOWED;
-    let version = newest_version(body);
     let due_at = body_due_at(&successor).unwrap_or_default();
-    set_body_due_at(&mut successor, due_at, version);
+    set_body_due_at(&mut successor, due_at, successor_version(body, successor_at));
     Some(Followed { first, successor, dead_id })
 }
 
 /// The version of the last change of a stored message or of its successor, which is always above that of the message.
 pub fn newest_version(body: &[u8]) -> Version {
-    let first = body_version(body);
     match places(body).filter(|_| is_followed(body)) {
-        Some((successor_at, _)) => body_version(&body[successor_at..]).max(first.plus(1)),
-        None => first,
+        Some((successor_at, _)) => successor_version(body, successor_at),
+        None => body_version(body),
     }
+}
+
+fn successor_version(body: &[u8], successor_at: usize) -> Version {
+    body_version(&body[successor_at..]).max(body_version(body).plus(1))
 }
 
 /// Puts a successor behind a stored message, instead of the one that it has.
@@ -95,7 +97,7 @@ pub fn decode_body(id: MessageId, body: Bytes) -> Result<Message> {
     let corrupt = || Error::corrupt(format!("the body of message {id}: has an unreadable id of a dead letter"));
     let dead_id = std::str::from_utf8(&body[id_at..body.len() - LENGTHS]).map_err(|_| corrupt())?;
     let dead_id = MessageId::new(dead_id).map_err(|_| corrupt())?;
-    let version = newest_version(&body);
+    let version = successor_version(&body, successor_at);
     let successor = Successor { message: decode_alone(id, body.slice(successor_at..id_at))?, version, dead_id };
     Ok(Message { successor: Some(Box::new(successor)), ..message })
 }

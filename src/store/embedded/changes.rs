@@ -278,7 +278,7 @@ fn version_at(at: Timestamp) -> Version {
     Version::from_us(at.as_ms().saturating_mul(1_000))
 }
 
-fn counts_of(state: &PartitionState, place: KeyPrefix) -> Counts {
+pub(super) fn counts_of(state: &PartitionState, place: KeyPrefix) -> Counts {
     state.groups.get(&place.group).map_or(Counts::default(), |partition| partition.counts())
 }
 
@@ -333,6 +333,13 @@ impl<'a> CancelledIds<'a> {
     pub(super) fn forget(&self, batch: &mut Batch, id: &MessageId, at: Timestamp) {
         batch.remove(self.place.scored(Kind::CancelledByScore, at, id.as_str()));
         batch.remove(self.key(id));
+    }
+
+    /// A push makes a cancelled id a message again, so it is not cancelled any more. Answers how many ids are forgotten.
+    pub(super) fn uncancel(&self, batch: &mut Batch, id: &MessageId) -> Result<u64> {
+        let Some(memory) = self.get(id)? else { return Ok(0) };
+        self.forget(batch, id, memory.at);
+        Ok(1)
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = Result<(Timestamp, MessageId)>> + use<> {

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use sled::Batch;
 
-use super::changes::CancelledIds;
+use super::changes::{CancelledIds, counts_of};
 use super::dead_letters::read_dead;
 use super::dedup_windows::DedupWindows;
 use super::group_partition::{Counts, Stored};
@@ -48,10 +48,8 @@ impl store::Messages for Embedded {
         this.check_storable()?;
         let (verdicts, wake) = match conflict {
             Conflict::Keep => this.insert(descriptor, partition, messages, &this.values(messages, call.version)?)?,
-            Conflict::After => this.push_after((descriptor, partition), call.version, messages)?,
-            Conflict::Reject | Conflict::Replace | Conflict::Debounce => {
-                let terms = PushTerms { version: call.version, conflict, ordered: descriptor.is_ordered() };
-                this.push_over(descriptor, partition, terms, messages)?
+            Conflict::Reject | Conflict::Replace | Conflict::Debounce | Conflict::After => {
+                this.push_over(PushTerms { descriptor, partition, version: call.version, conflict }, messages)?
             }
         };
         if wake {
@@ -217,8 +215,7 @@ impl Inner {
         };
         for place in topic.places(partition) {
             let stored = Stored::new(&self.tree, place);
-            let mut counts =
-                state.groups.get(&place.group).map_or(Counts::default(), |group_partition| group_partition.counts());
+            let mut counts = counts_of(state, place);
             wake |= stored.zset().head()?.is_none_or(|head| earliest < head);
             for ((message, value), score) in new() {
                 stored.zset().add(&mut batch, &message.id, score);
@@ -327,14 +324,11 @@ fn compared(id: &MessageId, body: Bytes, pushed: &Message) -> Option<StoredDupli
     decode_body(id.clone(), body).ok().map(|stored| StoredDuplicate::new(&stored, pushed))
 }
 
-/// A push makes a cancelled id a message again, so it is not cancelled any more. Answers how many ids are forgotten.
+/// Forgets the cancels of the messages that are new. Answers how many ids are forgotten.
 fn uncancel(ids: CancelledIds<'_>, messages: &[Message], verdicts: &[PushVerdict], batch: &mut Batch) -> Result<u64> {
     let mut forgotten = 0;
     for (message, _) in messages.iter().zip(verdicts).filter(|(_, verdict)| verdict.is_new()) {
-        if let Some(memory) = ids.get(&message.id)? {
-            ids.forget(batch, &message.id, memory.at);
-            forgotten += 1;
-        }
+        forgotten += ids.uncancel(batch, &message.id)?;
     }
     Ok(forgotten)
 }

@@ -3,7 +3,7 @@
 use sled::Batch;
 
 use super::Inner;
-use super::changes::{CancelledIds, current};
+use super::changes::{CancelledIds, counts_of, current};
 use super::group_partition::Stored;
 use super::keys::{KeyPrefix, Score};
 use super::topics::{PartitionState, locked};
@@ -18,10 +18,12 @@ use crate::platform::disk::ChunkedValue;
 use crate::store::{PushVerdict, Pushed, Refused, other_id};
 
 #[derive(Clone, Copy)]
-pub(super) struct PushTerms {
+pub(super) struct PushTerms<'a> {
+    pub(super) descriptor: &'a Descriptor,
+    pub(super) partition: Partition,
+    /// Of the first message; those of the others count up.
     pub(super) version: Version,
     pub(super) conflict: Conflict,
-    pub(super) ordered: bool,
 }
 
 struct StoredCopies {
@@ -30,6 +32,10 @@ struct StoredCopies {
 }
 
 impl StoredCopies {
+    fn is_empty(&self) -> bool {
+        self.bodies.is_empty() && !self.dead
+    }
+
     /// When a push that moves the message lets it be due: at most so long after its first push as the push says.
     fn due_at(&self, message: &Message) -> Timestamp {
         let first_pushes = self.bodies.iter().filter_map(|(_, old, _)| body_pushed_at(old));
@@ -39,16 +45,10 @@ impl StoredCopies {
 
 impl Inner {
     /// Each message for itself, in order. Messages that were pushed before a failure stay.
-    pub(super) fn push_over(
-        &self,
-        descriptor: &Descriptor,
-        partition: Partition,
-        terms: PushTerms,
-        messages: &[Message],
-    ) -> Result<(Vec<PushVerdict>, bool)> {
+    pub(super) fn push_over(&self, terms: PushTerms<'_>, messages: &[Message]) -> Result<(Vec<PushVerdict>, bool)> {
         let topics = self.topics();
-        let (topic, places) = current(&topics, descriptor, partition)?;
-        let state = topic.partition(partition);
+        let (topic, places) = current(&topics, terms.descriptor, terms.partition)?;
+        let state = topic.partition(terms.partition);
         let mut state = locked(&state);
         let (mut verdicts, mut wake) = (Vec::with_capacity(messages.len()), false);
         for (n, message) in messages.iter().enumerate() {
@@ -60,97 +60,20 @@ impl Inner {
         Ok((verdicts, wake))
     }
 
-    /// Each message for itself, in order, and each group of it for itself.
-    pub(super) fn push_after(
-        &self,
-        (descriptor, partition): (&Descriptor, Partition),
-        first: Version,
-        messages: &[Message],
-    ) -> Result<(Vec<PushVerdict>, bool)> {
-        let topics = self.topics();
-        let (topic, places) = current(&topics, descriptor, partition)?;
-        let state = topic.partition(partition);
-        let mut state = locked(&state);
-        let (mut verdicts, mut wake) = (Vec::with_capacity(messages.len()), false);
-        for (n, message) in messages.iter().enumerate() {
-            let (version, conflict, ordered) = (first.plus(n), Conflict::After, descriptor.is_ordered());
-            let (body, found) = (encode_body(message, version)?, self.find(&places, message)?);
-            let dead_id = other_id(message, descriptor, partition, version);
-            let (pushed, earlier) = match found.bodies.is_empty() && !found.dead {
-                true => self.add(&places, &mut state, PushTerms { version, conflict, ordered }, message, &body)?,
-                false => self.follow_in_each(descriptor, &places, &mut state, message, (&body, &dead_id))?,
-            };
-            verdicts.push(pushed.into());
-            wake |= earlier;
-        }
-        Ok((verdicts, wake))
-    }
-
-    fn follow_in_each(
-        &self,
-        descriptor: &Descriptor,
-        places: &[(GroupName, KeyPrefix)],
-        state: &mut PartitionState,
-        message: &Message,
-        (body, dead_id): (&[u8], &MessageId),
-    ) -> Result<(Result<Pushed, Refused>, bool)> {
-        let (mut batch, mut wake, mut forgotten) = (Batch::default(), false, 0);
-        let (mut added, mut pushed, name) = (Vec::new(), Pushed::Duplicate, message.id.as_str().as_bytes());
-        let Some((_, shared)) = places.first() else { return Err(Error::bug("a topic without groups")) };
-        let seen = Stored::new(&self.tree, *shared).seen().score(&message.id)?;
-        let is_seen = seen.is_some_and(|until| until.at > self.now());
-        for (group, place) in places {
-            let stored = Stored::new(&self.tree, *place);
-            if let Some(old) = stored.hash().get(&message.id)? {
-                let was_followed = is_followed(&old);
-                if !is_of_key(message, &old) {
-                    return Ok((Err(Refused::OtherKey), false));
-                }
-                if was_followed || stored.zset().score(&message.id)?.is_none() {
-                    stored.hash().remove(&mut batch, name)?;
-                    stored.hash().add(&mut batch, name, &ChunkedValue::cut(&follow(&old, body, dead_id))?);
-                    let is_behind = !was_followed || pushed == Pushed::Behind;
-                    pushed = if is_behind { Pushed::Behind } else { Pushed::Replaced };
-                }
-            } else if !is_seen
-                // Its copy brings it the message that is there elsewhere.
-                && descriptor.subscription(group).copy_of.is_none()
-                && !stored.dead_hash().has(&message.id)?
-            {
-                wake |= stored.zset().head()?.is_none_or(|head| message.due_at < head);
-                stored.zset().add(&mut batch, &message.id, message.due_at);
-                stored.hash().add(&mut batch, name, &ChunkedValue::cut(body)?);
-                pushed = Pushed::Behind;
-                added.push(place.group);
-            }
-        }
-        let ids = CancelledIds::new(&self.tree, *shared);
-        if let Some(memory) = ids.get(&message.id)?.filter(|_| !added.is_empty()) {
-            ids.forget(&mut batch, &message.id, memory.at);
-            forgotten = 1;
-        }
-        self.apply(batch)?;
-        state.cancelled = state.cancelled.saturating_sub(forgotten);
-        for group in added {
-            let partition = state.groups.entry(group).or_default();
-            let mut counts = partition.counts();
-            counts.scheduled(message.due_at);
-            counts.hash += 1;
-            partition.put(counts);
-        }
-        Ok((Ok(pushed), wake))
-    }
-
     fn push_one(
         &self,
         places: &[(GroupName, KeyPrefix)],
         state: &mut PartitionState,
-        terms: PushTerms,
+        terms: PushTerms<'_>,
         message: &Message,
     ) -> Result<(PushVerdict, bool)> {
         let (found, body) = (self.find(places, message)?, encode_body(message, terms.version)?);
-        if found.bodies.is_empty() && !found.dead {
+        if found.is_empty() {
             let (pushed, wake) = self.add(places, state, terms, message, &body)?;
+            return Ok((Ok(pushed).into(), wake));
+        }
+        if terms.conflict == Conflict::After {
+            let (pushed, wake) = self.follow_in_each(places, state, terms, message, &body, &found)?;
             return Ok((pushed.into(), wake));
         }
         let due_at = found.due_at(message);
@@ -163,8 +86,7 @@ impl Inner {
         let new_score = self.score(places, state, terms, due_at)?;
         for (place, old, score) in found.bodies {
             let stored = Stored::new(&self.tree, place);
-            let mut counts =
-                state.groups.get(&place.group).map_or_else(Default::default, |partition| partition.counts());
+            let mut counts = counts_of(state, place);
             wake |= stored.zset().head()?.is_none_or(|head| due_at < head);
             if let Some(score) = score {
                 stored.unschedule(&mut batch, &mut counts, &message.id, score)?;
@@ -195,10 +117,10 @@ impl Inner {
         &self,
         places: &[(GroupName, KeyPrefix)],
         state: &mut PartitionState,
-        terms: PushTerms,
+        terms: PushTerms<'_>,
         due_at: Timestamp,
     ) -> Result<Score> {
-        if !terms.ordered {
+        if !terms.descriptor.is_ordered() {
             return Ok(due_at.into());
         }
         let zsets: Vec<_> = places.iter().map(|(_, place)| Stored::new(&self.tree, *place).zset()).collect();
@@ -223,41 +145,97 @@ impl Inner {
         &self,
         places: &[(GroupName, KeyPrefix)],
         state: &mut PartitionState,
-        terms: PushTerms,
+        terms: PushTerms<'_>,
         message: &Message,
         body: &[u8],
+    ) -> Result<(Pushed, bool)> {
+        let Some((_, shared)) = places.first() else { return Err(Error::bug("a topic without groups")) };
+        if self.is_seen(*shared, &message.id)? {
+            return Ok((Pushed::Duplicate, false));
+        }
+        let score = self.score(places, state, terms, message.due_at)?;
+        let wake = self.store(places.iter().map(|(_, place)| *place), state, message, body, score, Batch::default())?;
+        Ok((Pushed::Stored, wake))
+    }
+
+    /// Puts a message behind that of its id, in each group for itself; where there is none it is stored.
+    fn follow_in_each(
+        &self,
+        places: &[(GroupName, KeyPrefix)],
+        state: &mut PartitionState,
+        terms: PushTerms<'_>,
+        message: &Message,
+        body: &[u8],
+        found: &StoredCopies,
     ) -> Result<(Result<Pushed, Refused>, bool)> {
-        let (mut batch, mut wake, mut forgotten) = (Batch::default(), false, 0);
-        let duplicate = (Ok(Pushed::Duplicate), false);
-        if let Some((_, place)) = places.first() {
-            let seen = Stored::new(&self.tree, *place).seen().score(&message.id)?;
-            if seen.is_some_and(|until| until.at > self.now()) {
-                return Ok(duplicate);
-            }
-            let ids = CancelledIds::new(&self.tree, *place);
-            if let Some(memory) = ids.get(&message.id)? {
-                ids.forget(&mut batch, &message.id, memory.at);
-                forgotten = 1;
+        if found.bodies.iter().any(|(_, old, _)| !is_of_key(message, old)) {
+            return Ok((Err(Refused::OtherKey), false));
+        }
+        let Some((_, shared)) = places.first() else { return Err(Error::bug("a topic without groups")) };
+        let dead_id = other_id(message, terms.descriptor, terms.partition, terms.version);
+        let is_seen = self.is_seen(*shared, &message.id)?;
+        let (mut batch, mut added, mut pushed) = (Batch::default(), Vec::new(), Pushed::Duplicate);
+        for (group, place) in places {
+            let stored = Stored::new(&self.tree, *place);
+            if let Some((_, old, score)) = found.bodies.iter().find(|(at, ..)| at == place) {
+                let was_followed = is_followed(old);
+                if was_followed || score.is_none() {
+                    let (name, followed) = (message.id.as_str().as_bytes(), follow(old, body, &dead_id));
+                    stored.hash().remove(&mut batch, name)?;
+                    stored.hash().add(&mut batch, name, &ChunkedValue::cut(&followed)?);
+                    let is_behind = !was_followed || pushed == Pushed::Behind;
+                    pushed = if is_behind { Pushed::Behind } else { Pushed::Replaced };
+                }
+            } else if !is_seen
+                // Its copy brings it the message that is there elsewhere.
+                && terms.descriptor.subscription(group).copy_of.is_none()
+                && !stored.dead_hash().has(&message.id)?
+            {
+                pushed = Pushed::Behind;
+                added.push(*place);
             }
         }
-        let value = ChunkedValue::cut(body)?;
-        let score = self.score(places, state, terms, message.due_at)?;
-        for (_, place) in places {
-            let stored = Stored::new(&self.tree, *place);
+        let wake = self.store(added.into_iter(), state, message, body, message.due_at.into(), batch)?;
+        Ok((Ok(pushed), wake))
+    }
+
+    /// Whether the message of this id was settled within its dedup window.
+    fn is_seen(&self, place: KeyPrefix, id: &MessageId) -> Result<bool> {
+        let until = Stored::new(&self.tree, place).seen().score(id)?;
+        Ok(until.is_some_and(|until| until.at > self.now()))
+    }
+
+    /// Stores a message in groups that do not have it, together with what the batch has. Answers whether it is due before all others
+    /// of a group.
+    fn store(
+        &self,
+        places: impl Iterator<Item = KeyPrefix> + Clone,
+        state: &mut PartitionState,
+        message: &Message,
+        body: &[u8],
+        score: Score,
+        mut batch: Batch,
+    ) -> Result<bool> {
+        let (mut wake, mut forgotten, value) = (false, 0, ChunkedValue::cut(body)?);
+        if let Some(place) = places.clone().next() {
+            forgotten = CancelledIds::new(&self.tree, place).uncancel(&mut batch, &message.id)?;
+        }
+        for place in places.clone() {
+            let stored = Stored::new(&self.tree, place);
             wake |= stored.zset().head()?.is_none_or(|head| message.due_at < head);
             stored.zset().add(&mut batch, &message.id, score);
             stored.hash().add(&mut batch, message.id.as_str().as_bytes(), &value);
         }
         self.apply(batch)?;
         state.cancelled = state.cancelled.saturating_sub(forgotten);
-        for (_, place) in places {
+        for place in places {
             let partition = state.groups.entry(place.group).or_default();
             let mut counts = partition.counts();
             counts.scheduled(score.at);
             counts.hash += 1;
             partition.put(counts);
         }
-        Ok((Ok(Pushed::Stored), wake))
+        Ok(wake)
     }
 }
 

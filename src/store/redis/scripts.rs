@@ -60,7 +60,7 @@ scripts! {
     push_ordered: "#!lua", "_time", "_history", "_count", "_call", "_tombstones", "_dedup", "_compared", "_body", "_successor", "_content", "_order", "push";
     push_over: "#!lua", "_time", "_history", "_count", "_call", "_tombstones", "_purged", "_body", "_successor", "_newest", "_follow", "_bounded", "_charge", "_unordered";
     push_over_ordered: "#!lua", "_time", "_history", "_count", "_call", "_tombstones", "_purged", "_body", "_successor", "_newest", "_follow", "_bounded", "_charge", "_order", "push_over";
-    cancel: "#!lua flags=allow-oom", "_time", "_history", "_count", "_call", "_body", "_successor", "_newest";
+    cancel: "#!lua flags=allow-oom", "_time", "_history", "_count", "_call", "_body", "_successor";
     purge_group: "#!lua flags=allow-oom", "_time", "_history", "_count", "_call", "_purged";
     pause_key: "#!lua flags=allow-oom", "_time", "_history", "_count", "_call";
     reapply_purge: "#!lua flags=allow-oom", "_time", "_history", "_count", "_call", "_body", "_successor", "_purged";

@@ -1,3 +1,5 @@
+-- Pushes that follow the message of their id. _successor.lua has the form in which the two are stored.
+
 -- A message, alone, with a successor behind it.
 local function joined(first, successor, dead_id)
   local format = string.char(string.byte(first, 14) + FOLLOWED)
@@ -27,8 +29,8 @@ local function follow(n, h, now, id, body, successor, dead_id)
 end
 -- Whether a group is among those that are being copied: its copy brings it the message that is there elsewhere.
 local function is_copied(copied, g) return string.find(copied .. ',', ',' .. g .. ',', 1, true) ~= nil end
--- The state in which a push that follows finds an id in a group: 'stored' if it is not there, 'behind' if the message is in flight or has a
--- successor, 'on_its_way' if it is being moved to another topic, 'other_key', or 'duplicate' if it waits or is dead. And the message.
+-- The state in which a push that follows finds an id in a group: 'stored' if it is not there, 'behind' if the message is in flight
+-- or has a successor, 'on_its_way' if it is being moved to another topic, 'other_key', or 'duplicate' if it waits or is dead. And the message.
 --   z, h, dh, m T:<group>:z, :h, :dh and :m
 local function found_to_follow(z, h, dh, m, id, body)
   local old = redis.call('HGET', h, id)

@@ -5,9 +5,9 @@
 --   ARGV[8] time override, us, or ''   then the names of the groups
 -- Returns {'OK', now us, version of the cancel us or '', 'done' 'in_flight' 'dead' or 'absent' for each group} or, with nothing
 --   changed, a refusal of _history, {'LATE', now us} {'GAP', now us}.
--- Repeats and late copies as in push. Only what is in the zset is taken, together with its body, so no reservation can have it. T:x remembers the id and the version;
--- `<id> <group>` beside it is a group of which it was not taken. So a repeat, and who cancels again, finds that it was done,
--- and in which groups; `<id> ` has the version of the cancel that found it, since a log may still have a push from in between.
+-- Repeats and late copies as in push. Only what is in the zset is taken, together with its body, so no reservation can have it.
+-- T:x remembers the id and the version; `<id> <group>` beside it is a group of which it was not taken. So a repeat, and who cancels
+-- again, finds that it was done, and in which groups; `<id> ` has the version of the cancel that found it, since a log may still have a push from in between.
 -- A live cancel is later than what it takes, and takes a successor too. A cancel from a log removes only a message with a lower version, and
 -- is remembered also when nothing is there: what it meant may come out of the log behind it.
 local now_us, answer = time_us(ARGV[8])
@@ -36,9 +36,6 @@ for g = 1, groups do
   local z, h, a, dh = KEYS[4 * g], KEYS[4 * g + 1], KEYS[4 * g + 2], KEYS[4 * g + 3]
   local body = redis.call('HGET', h, id)
   verdicts[g] = 'absent'
-  local _, successor = nil, nil
-  if body and is_log and version_of(body) < version then _, successor = parts_of(body) end
-  if successor and version_of(successor) < version then successor = nil end
   if body and is_log and version_of(body) >= version then
     -- A later push is what counts now, and the memory of this cancel would stand against it.
     for other = g, groups do verdicts[other] = 'absent' end
@@ -46,12 +43,13 @@ for g = 1, groups do
   elseif body and redis.call('ZSCORE', z, id) then
     verdicts[g], taken = 'done', true
     redis.call('HDEL', a, id)
-    if successor then
+    local _, successor = parts_of(body)
+    if successor and is_log and version_of(successor) >= version then
       -- A log cancels what was there before the successor was pushed.
       redis.call('HSET', h, id, successor)
       redis.call('ZADD', z, due_of(successor), id)
     else
-      version = math.max(version, newest_version_of(body) + 1)
+      version = math.max(version, version_of(successor or body) + 1)
       redis.call('ZREM', z, id)
       redis.call('HDEL', h, id)
     end

@@ -1,13 +1,14 @@
 -- push_over: stores messages of one partition under a policy about ids that are there, one after the other.
 --   KEYS[1] T:gen   KEYS[2] T:c:<stream>   KEYS[3] T:seen   KEYS[4] T:x   KEYS[5] T:gone   KEYS[6] T:wake   KEYS[7] T:purged
 --   then for each group T:<group>:z, :h, :a, :dh   with 'after' then for each group T:<group>:m, :n
---   ARGV[1] as in _history   ARGV[2] valid until, ms   ARGV[3] bodies a partition may hold   ARGV[4] 'reject', 'replace',
---   'debounce' or 'after', and behind that ',<number>' for each group that is being copied   ARGV[5] time override, us, or ''   ARGV[6] number of the call   ARGV[7] version of the first message, us; those
---   of the others count up   then n times (due ms, id, body, and with 'debounce' how long after the first push it may be due, ms, or '';
---   with 'after' the id of the message before it as a dead letter)
+--   ARGV[1] as in _history   ARGV[2] valid until, ms   ARGV[3] bodies a partition may hold
+--   ARGV[4] 'reject', 'replace', 'debounce' or 'after', and behind that ',<number>' for each group that is being copied
+--   ARGV[5] time override, us, or ''   ARGV[6] number of the call   ARGV[7] version of the first message, us; those of the others count up
+--   then n times (due ms, id, body, and with 'debounce' how long after the first push it may be due, ms, or ''; with 'after' the id
+--   of the message before it as a dead letter)
 -- Returns {'OK', now us, n times 'stored' 'behind' 'duplicate' 'replaced' 'debounced' 'in_flight' 'dead' 'other_key' or 'expires';
---   behind 'debounced' and 'duplicate' `@<due ms>` if that is earlier than it was asked for} or, with nothing changed, a refusal of _history, {'LATE', now us} {'FULL', now us} {'OUTDATED', now us, version us}
---   {'GAP', now us}.
+--   behind 'debounced' and 'duplicate' `@<due ms>` if that is earlier than it was asked for} or, with nothing changed, a refusal of
+--   _history, {'LATE', now us} {'FULL', now us} {'OUTDATED', now us, version us} {'GAP', now us}.
 -- A crash before or after leaves all or nothing. Repeats and late copies as in push; T:seen and T:x as in push. A group that
 -- has settled the message does not get it again; with 'after' it does, since each group decides for itself. A message of the id with
 -- another key is another message, and stays.

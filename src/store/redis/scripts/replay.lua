@@ -5,9 +5,9 @@
 --   then for each group T:<group>:z, :h, :a, :dz, :dh   with 'after' then for each group T:<group>:m, :n
 --   ARGV[1] as in _history   ARGV[2] bodies a partition may hold   ARGV[3] 'keep', 'reject', 'replace', 'debounce' or
 --   'after', and behind that ',<number>' for each group that is being copied
---   ARGV[4] time override, us, or ''   then n times (number of the record, its number in the log of the
---   broker that handed it over or '', due ms, id, body, dedup key or '', and with 'debounce' how long after the first push it may be due, ms, or ''; with 'after' the id of the message before
---   it as a dead letter)
+--   ARGV[4] time override, us, or ''   then n times (number of the record, its number in the log of the broker that handed it over
+--   or '', due ms, id, body, dedup key or '', and with 'debounce' how long after the first push it may be due, ms, or ''; with 'after'
+--   the id of the message before it as a dead letter)
 -- Returns {'OK', now us, a verdict for each record} or, with nothing changed, a refusal of _history, {'FULL', now us}, or
 --   {'STALE', now us} for a closed log. Verdicts: 'stored' 'behind' 'replaced' 'debounced' 'duplicate' 'duplicate=<id of the first message of the
 --   dedup key>', and two that end the list, since the records behind them were not looked at:
